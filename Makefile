@@ -101,7 +101,7 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 
 # One stamp file per set of extras, rebuilt when the declarations, the pins or the compiled modules change. Only .base
 # compiles; the others add their extra to the installed package.
-DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/protocol/_hot.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx
+DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/protocol/_hot.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx src/ottla/search/_byte_search.pyx
 
 .DEFAULT_GOAL := help
 .PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
@@ -284,4 +284,4 @@ cluster: $(VENV)/.base
 	$(BIN)/ottla start --brokers 3 --data-dir ./ottla-cluster $(ARGS)
 
 clean:
-	rm -rf .venv .venv-* .cache build dist src/*.egg-info src/ottla/api/_messages.c src/ottla/protocol/_hot.c src/ottla/record/_batch.c src/ottla/record/_keys.c src/ottla/api/*.so src/ottla/protocol/*.so src/ottla/record/*.so
+	rm -rf .venv .venv-* .cache build dist src/*.egg-info src/ottla/api/_messages.c src/ottla/protocol/_hot.c src/ottla/record/_batch.c src/ottla/record/_keys.c src/ottla/search/_byte_search.c src/ottla/api/*.so src/ottla/protocol/*.so src/ottla/record/*.so src/ottla/search/*.so

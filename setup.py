@@ -60,6 +60,6 @@ setup(
     cmdclass={"build_ext": BuildModules, "build_py": BuildPackage, "sdist": SourceArchive},
     ext_modules=[
         Extension(f"ottla.{name.replace('/', '.')}", [f"src/ottla/{name}.pyx"])
-        for name in ("api/_messages", "protocol/_hot", "record/_batch", "record/_keys")
+        for name in ("api/_messages", "protocol/_hot", "record/_batch", "record/_keys", "search/_byte_search")
     ],
 )

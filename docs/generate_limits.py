@@ -233,6 +233,11 @@ CLIENT_METRICS = [
         where="telemetry/otlp.py",
     ),
     row(
+        "buckets of a histogram; one with more is omitted",
+        "telemetry.bounds.MAX_BUCKETS",
+        where="telemetry/otlp.py",
+    ),
+    row(
         "client instances; above it the least recently used one is removed",
         "telemetry.bounds.MAX_INSTANCES",
         where="telemetry/instances.py",
@@ -260,6 +265,11 @@ CLIENT_METRICS = [
 METADATA = [
     row("topics being auto-created", "server.metadata.topic_creation.MAX_ON_DEMAND"),
     row("metadata records of one admin request or part", "controller.result.MAX_RECORDS_PER_USER_OP"),
+    row(
+        "metadata records that the controller prepares, or a follower replays, in one turn of the event loop",
+        "controller.result.RECORDS_PER_TURN",
+        "quorum.driver.MESSAGES_PER_TURN",
+    ),
     row(
         "batch of the metadata log or of a snapshot; larger requests get RECORD_LIST_TOO_LARGE",
         "metadata.bounds.MAX_BATCH_BYTES",
@@ -323,6 +333,11 @@ PROCESS = [
     ),
     row("quota groups with metrics", "server.requests.client_quotas.MAX_SHOWN_GROUPS"),
     row("metric series", "metrics.registry.MAX_SERIES"),
+    row(
+        "series of connections by client software; characters of a client's software that are kept",
+        "app.scraping.MAX_CLIENT_SOFTWARE",
+        "server.handlers.admin.api_versions.MAX_SOFTWARE_LENGTH",
+    ),
     row(
         "partitions, groups and committed offsets with series of a scrape; the rest is counted",
         "server.wiring.partition_series.MAX_PARTITIONS",

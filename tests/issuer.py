@@ -49,8 +49,8 @@ class Answer(BaseHTTPRequestHandler):
     server: Issuer
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.asked.append((self.path, self.headers.get("Authorization", ""), body))
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked.append((self.path, self.headers.get("Authorization", ""), self.body))
         status, headers, answer = self.server.answer(self)
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(answer))}.items():

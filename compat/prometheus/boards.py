@@ -282,19 +282,14 @@ NO_QUEUE = "one event loop reads, serves and sends, so there are no queues of re
 REASONS = {
     r"\bjvm_": "Ottla runs without a JVM",
     r"\bcontainer_|\bkubelet_": "Kubernetes exports it, not the broker",
-    r"raft_?channel_?metrics_": "bytes and requests between voters are not counted",
-    r"raft_?metrics_commit_latency_avg": "the time from append to commit of the metadata log is not measured",
-    r"raft_metrics_election_latency_max": "the duration of an election is not measured",
     r"requestmetrics_(requestqueue|responsequeue|responsesend)timems": NO_QUEUE,
     r"requestchannel_re(quest|sponse)queuesize": NO_QUEUE,
     r'request="Fetch(Consumer|Follower)"': "requests of consumers and followers are counted together, as Fetch",
     r"kafka_tier_|tiersize": "tiered storage is not implemented",
     r"straypartitions": "Confluent Server exports it; Ottla renames stray partitions at the start and logs them",
     r"acceptorblockedpercent": "connections are accepted on the event loop, without a thread that blocks",
-    r"socketservermetrics_connections\{": "connections are not counted by client software",
-    r"replicafetchermanager_minfetchrate": "fetch rates of followers are not measured",
     r"controllereventmanager_": "the controller decides on the event loop, without a queue of events",
-    r"lastappliedrecordlagms": "the time of the last applied record is not stored",
+    r"lastappliedrecordlagms": "without changes no metadata record is written, so the age of the last one is not a lag",
     r"metadataerrorcount": "a node that cannot apply a record of the metadata log stops, so there is nothing to count",
     r"leader_is_preferred\{.*<1": "all leaders are the preferred replicas, so there is nothing to count",
     r"kminion_exporter_up": "there is no exporter beside the broker; Prometheus's `up` has its state",
@@ -302,7 +297,6 @@ REASONS = {
     r"consumer_group_(empty_members|topic_members|topic_assigned_partitions)": "a coordinator of classic groups does "
     "not read assignments",
     r"consumer_group_offset_commits_total": "commits are counted by broker, as requests OffsetCommit",
-    r"messageconversionspersec": "conversions between message formats are not counted",
 }
 """Reasons by the pattern of expressions that return nothing."""
 

@@ -16,8 +16,9 @@ from typing import Any
 from ottla.app.ports import HOST, free_ports
 
 TIMEOUT_S = 120.0
-INTERVAL = "1s"
-"""Of scrapes and rules."""
+INTERVAL_S = 1
+"""Between scrapes, between evaluations of the rules, and between two steps of the load."""
+POLL_S = 0.05
 
 Job = Sequence[tuple[str, Mapping[str, str]]]
 """Address and labels of each target."""
@@ -31,7 +32,7 @@ class Prometheus:
         self._url = f"http://{HOST}:{port}/api/v1"
         self._log_path = folder / "prometheus.log"
         config = {
-            "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL},
+            "global": dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), f"{INTERVAL_S}s"),
             "rule_files": [str(path) for path in rule_files],
             "scrape_configs": [
                 {
@@ -80,8 +81,9 @@ class Prometheus:
         return [rule for group in self._get("rules", {})["data"]["groups"] for rule in group["rules"]]
 
     def wait_for(self, condition: Callable[[], bool], what: str, meanwhile: Callable[[], None]) -> None:
-        """Wait for a condition; `meanwhile` runs between two looks at it."""
-        until = time.monotonic() + TIMEOUT_S
+        """Wait for a condition; `meanwhile` runs once an interval: more load would only slow the scrapes down."""
+        due = time.monotonic()
+        until = due + TIMEOUT_S
         while True:
             try:
                 if condition():
@@ -90,12 +92,20 @@ class Prometheus:
                 pass
             if time.monotonic() > until or self._process.poll() is not None:
                 raise AssertionError(f"not within {TIMEOUT_S:g} s: {what}\n{self._log_path.read_text()[-4000:]}")
-            meanwhile()
+            if time.monotonic() >= due:
+                meanwhile()
+                due = time.monotonic() + INTERVAL_S
+            else:
+                time.sleep(POLL_S)
 
-    def has_scraped(self, since_s: float, seconds: float) -> bool:
-        """Whether the newest successful scrape of each target is so many seconds younger than a Unix time."""
-        ages = self.query("timestamp(up == 1)")
-        return len(ages) == self.target_count and min(ages) > since_s + seconds
+    def has_scraped(self, count: int) -> bool:
+        """Whether each target was scraped successfully that many times."""
+        counts = self.query("sum_over_time(up[5m])")
+        return len(counts) == self.target_count and min(counts) >= count
+
+    def has_evaluated_rules(self) -> bool:
+        """Whether each rule was evaluated."""
+        return all(rule["health"] != "unknown" for rule in self.rules())
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> Any:
         url = f"{self._url}/{path}?{urllib.parse.urlencode(parameters)}"

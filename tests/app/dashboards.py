@@ -24,10 +24,8 @@ def same(prefix: str, names: str, *labels: str) -> dict[str, tuple[str, ...]]:
 
 
 NO_QUEUE = "one event loop reads, serves and sends, without queues of requests or responses and without a sender thread"
-NO_CHANNEL = "bytes and requests between voters are not counted"
-NO_LATENCY = "the time from append to commit of the metadata log is not measured"
 NO_EVENTS = "the controller decides on the event loop, without a queue of events"
-NO_APPLY_TIME = "the time of the last applied record is not stored"
+NO_RECORDS_WITHOUT_CHANGES = "without changes no metadata record is written, so the age of the last one is not a lag"
 NO_ERRORS = "a node that cannot apply a record of the metadata log stops, so there is nothing to count"
 
 _REPLICAS = same(
@@ -85,16 +83,11 @@ def _sockets(prefix: str) -> dict[str, tuple[str, ...]]:
     return same(prefix, "connection_count", "listener", "networkProcessor")
 
 
-def _raft(prefix: str) -> dict[str, tuple[str, ...]]:
-    return same(
-        prefix,
-        "current_leader current_epoch current_vote high_watermark log_end_offset "
-        "append_records_rate fetch_records_rate",
-    )
-
-
-def _no_channel(prefix: str, end: str = "") -> dict[str, str]:
-    return {f"{prefix}{name}{end}": NO_CHANNEL for name in ("incoming_byte", "outgoing_byte", "request", "response")}
+def _raft(prefix: str, channel: str, end: str = "") -> dict[str, tuple[str, ...]]:
+    names = "current_leader current_epoch current_vote high_watermark log_end_offset"
+    rates = "append_records_rate fetch_records_rate commit_latency_avg election_latency_max"
+    counts = " ".join(f"{name}{end}" for name in ("incoming_byte", "outgoing_byte", "request", "response"))
+    return same(prefix, f"{names} {rates}") | same(channel, counts)
 
 
 BOARDS = {
@@ -113,15 +106,15 @@ BOARDS = {
     ),
     "Strimzi KRaft": Board(
         "strimzi",
-        _raft("kafka_server_raftmetrics_") | same("kafka_server_raftmetrics_", "current_state", "current_state"),
-        {"kafka_server_raftmetrics_commit_latency_avg": NO_LATENCY}
-        | _no_channel("kafka_server_raftchannelmetrics_", "_total"),
+        _raft("kafka_server_raftmetrics_", "kafka_server_raftchannelmetrics_", "_total")
+        | same("kafka_server_raftmetrics_", "current_state", "current_state"),
+        {},
     ),
     "Strimzi KRaft of the metrics reporter": Board(
         "reporter",
-        _raft("kafka_server_raft_metrics_") | same("kafka_server_raft_metrics_", "current_state_info", "current_state"),
-        {"kafka_server_raft_metrics_commit_latency_avg": NO_LATENCY}
-        | _no_channel("kafka_server_raft_channel_metrics_"),
+        _raft("kafka_server_raft_metrics_", "kafka_server_raft_channel_metrics_")
+        | same("kafka_server_raft_metrics_", "current_state_info", "current_state"),
+        {},
     ),
     "Strimzi Kafka Exporter and board 7589": Board(
         "strimzi",
@@ -152,6 +145,9 @@ BOARDS = {
         | same("kafka_server_replicafetchermanager_", "maxlag", "clientid")
         | same("kafka_server_socketservermetrics_", "connection_creation_rate connection_close_rate")
         | same("kafka_server_fetchsessioncache_", "incrementalfetchsessionevictionspersec")
+        | same("kafka_server_brokertopicmetrics_", "producemessageconversionspersec fetchmessageconversionspersec")
+        | same("kafka_server_replicafetchermanager_", "minfetchrate", "clientid")
+        | same("kafka_server_socketservermetrics_", "connections", "client_software_name", "client_software_version")
         | _sockets("kafka_server_socketservermetrics_")
         | same(
             "kafka_server_transaction_coordinator_metrics_",
@@ -161,15 +157,13 @@ BOARDS = {
     ),
     "Confluent KRaft": Board(
         "confluent",
-        _raft("kafka_server_raft_metrics_") | _CONTROLLER,
+        _raft("kafka_server_raft_metrics_", "kafka_server_raft_channel_metrics_") | _CONTROLLER,
         {
-            "kafka_server_raft_metrics_commit_latency_avg": NO_LATENCY,
-            "kafka_controller_kafkacontroller_lastappliedrecordlagms": NO_APPLY_TIME,
+            "kafka_controller_kafkacontroller_lastappliedrecordlagms": NO_RECORDS_WITHOUT_CHANGES,
             "kafka_controller_kafkacontroller_metadataerrorcount": NO_ERRORS,
             "kafka_controller_controllereventmanager_eventqueuetimems": NO_EVENTS,
             "kafka_controller_controllereventmanager_eventqueueprocessingtimems": NO_EVENTS,
-        }
-        | _no_channel("kafka_server_raft_channel_metrics_"),
+        },
     ),
     "Confluent quotas": Board(
         "confluent",

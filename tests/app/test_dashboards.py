@@ -10,12 +10,17 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla import Admin, Consumer, KafkaError, Producer
+from ottla.app import certificates, scraping
 from ottla.app.scraping import disk_bytes
+from ottla.metrics.exposition import render
+from ottla.metrics.registry import MetricsRegistry
 from ottla.metrics.spellings import SPELLINGS, spelling
 from ottla.testing import Broker
 
@@ -26,6 +31,8 @@ OURS = ROOT / "examples" / "monitoring"
 METRIC = re.compile(r"\b(?:kafka|ottla|process)_\w+")
 UP = 'up{job="ottla"} == 0'
 """The only expression without a metric of Ottla: Prometheus's own."""
+TLS_ONLY = {certificates.METRIC}
+"""Exported by nodes with TLS (`tests/cli/test_security.py`)."""
 
 Labels = dict[str, list[dict[str, str]]]
 """Labels of all series by metric."""
@@ -100,6 +107,21 @@ def test_disk_counters_are_read_from_the_kernels_text() -> None:
     assert not dict(disk_bytes(""))
 
 
+def test_connections_beyond_the_bound_of_client_software_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scraping, "MAX_CLIENT_SOFTWARE", 2)
+    listener = SimpleNamespace(name="PLAINTEXT")
+    software = [("a", "1"), ("a", "1"), None, ("b", "1"), ("c", "1"), ("a", "1")]
+    connections = {
+        number: SimpleNamespace(listener=listener, client_software=each) for number, each in enumerate(software)
+    }
+    sets: Any = [SimpleNamespace(connections=connections)]
+    collect = scraping.connection_series(sets, ["PLAINTEXT"], MetricsRegistry())
+    text = b"".join(render(MetricsRegistry(), [collect])).decode()
+    found = dict(re.findall(r'connections\{client_software_name="(\w+)",.*\} (\d+)', text))
+    assert found == {"a": "3", "unknown": "1", "other": "2"}
+    assert 'connection_count{listener="PLAINTEXT",networkProcessor="0"} 6' in text
+
+
 def alerts() -> list[dict[str, str]]:
     """The fields of each alert rule."""
     text = (OURS / "ottla.rules.yml").read_text()
@@ -118,7 +140,7 @@ def test_own_dashboard_and_rules_name_exported_metrics(exported: Labels) -> None
     for expression in (*expressions(), *(rule["expr"] for rule in alerts())):
         names = METRIC.findall(expression)
         assert bool(names) == (expression != UP), expression
-        assert set(names) <= set(exported), expression
+        assert set(names) <= set(exported) | TLS_ONLY, expression
 
 
 def test_own_dashboard_selects_by_exported_labels(exported: Labels) -> None:

@@ -61,12 +61,18 @@ def test_a_release_moves_all_features_and_a_dry_run_none(run: Run) -> None:
     assert levels(run) == before
 
 
-def test_upgrade_without_level_raises_to_the_newest(run: Run) -> None:
-    assert ("metadata.version", 25, 33) in changes(run, "upgrade", "--dry-run")
+def test_upgrade_without_level_raises_to_that_of_new_clusters(run: Run) -> None:
+    before = levels(run)
+    unchanged = run(cluster, "features", "upgrade")
+    assert unchanged.stdout == "Nothing to change.\n"
+    assert unchanged.stderr == "Higher levels are supported, and only raised by name: --feature metadata.version=33\n"
     run(cluster, "features", "downgrade", "--feature", "group.version=0")
     asked = run(cluster, "features", "upgrade", exit_code=2)
     assert ["group.version", "0", "1", "-"] in [line.split() for line in asked.stdout.splitlines()]
+    assert "not confirmed: add --yes" in asked.stderr
     assert levels(run)["group.version"] == 0
+    assert changes(run, "upgrade", "--yes") == [("group.version", 0, 1)]
+    assert levels(run) == before
 
 
 def test_newest_levels_are_those_that_all_nodes_support() -> None:
@@ -79,7 +85,6 @@ def test_newest_levels_are_those_that_all_nodes_support() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "exit_code"),
     [
-        (("upgrade",), "not confirmed: add --yes", 2),
         (("downgrade",), "nothing to change: give --feature NAME=LEVEL", 2),
         (("upgrade", "--release-version", "4.0", "--metadata", "4.0"), "omit --metadata and --feature", 2),
         (("upgrade", "--metadata", "4.0", "--feature", "metadata.version=25"), "set the same level", 2),

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.record_format import format_json, make_batch_format, make_formatter, unescape
-from ottla.cli.times import Seconds, duration_text, parse_duration, parse_timestamp
+from ottla.cli.times import Seconds, parse_duration, parse_timestamp
 from ottla.client.librdkafka.consumer import ConsumedRecord
 from ottla.client.librdkafka.group_consumer import record_of
 from ottla.client.librdkafka.message_text import make_renderer
+from ottla.common.durations import duration_text
 from ottla.common.errors import OperatorError
 
 DATA = st.none() | st.binary()

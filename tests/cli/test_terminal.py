@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ottla.cli.command import CLIENT_ID
+from ottla.cli.terminal_table import longest_names, shorten
 from ottla.client.admin.cluster import Cluster
 from ottla.common.control_chars import escape_control_chars
 from ottla.testing import Broker
@@ -94,6 +95,48 @@ def test_records(environment: dict[str, str], topic: str, form: tuple[str, ...])
         assert output.strip() == b"|".join([SHOWN, SHOWN + rb"\xff\x9b5n\x9b6n", b"h" + SHOWN + b"=v" + SHOWN])
 
 
+def test_long_names_are_shortened_on_a_terminal_only(environment: dict[str, str]) -> None:
+    name = f"{'a' * 80}{next(NUMBERS)}{'b' * 80}"
+    piped(environment, "topic", "create", name)
+    try:
+        shown = on_terminal(environment, "topic", "list")
+        (row,) = (line for line in shown.decode().splitlines() if "aaaa" in line or "bbbb" in line)
+        assert "a…b" in row
+        assert len(row) <= 80
+        assert name.encode() in piped(environment, "topic", "list")
+    finally:
+        piped(environment, "topic", "delete", name, "--yes")
+
+
+@pytest.mark.parametrize(
+    ("widths", "width", "longest"),
+    [
+        ((10, 10), 80, (None, None)),
+        ((60, 10), 60, (45, None)),
+        ((60, 50), 60, (27, 27)),
+        ((60, 10), 20, (12, None)),
+    ],
+    ids=["fits", "longest first", "equally", "not below the shortest"],
+)
+def test_longest_names_of_a_table_fit_its_width(
+    widths: tuple[int, ...], width: int, longest: tuple[int | None, ...]
+) -> None:
+    rows = [["x" * used for used in widths], ["x" for _ in widths]]
+    found = longest_names(("a", "b"), rows, (), width)
+    assert tuple(found) == longest
+    fitting = [used if limit is None else limit for used, limit in zip(widths, found, strict=True)]
+    assert sum(fitting) <= max(width - 5, 12 + 10)
+    assert longest_names(("a", "value"), rows, ("a",), width) == [None, None], "numbers and values are whole"
+
+
+def test_shortened_name_keeps_begin_and_end_but_sentences_are_whole() -> None:
+    assert shorten("abcdefghij", 5, "~") == "ab~ij"
+    assert shorten("abcdefghij", 6, "~") == "abc~ij"
+    assert shorten("abcdefghij", 10, "~") == "abcdefghij"
+    assert shorten("a sentence of words", 5, "~") == "a sentence of words"
+    assert shorten("abcdefghij", None, "~") == "abcdefghij"
+
+
 def test_records_for_a_pipe_are_unchanged(environment: dict[str, str], topic: str) -> None:
     evil = EVIL.encode()
     value = evil + b"\xff\x9b5n\xc2\x9b6n"
@@ -122,7 +165,7 @@ def test_names_of_groups_and_clients(environment: dict[str, str], ottla_broker: 
         lambda: ("log", "dump", f"/no/such{EVIL}"),
     ]
     for command in commands:
-        output = on_terminal(environment, *command())
+        output = on_terminal({**environment, "COLUMNS": "300"}, *command())
         assert_harmless(output)
         assert b"owned" in output, command()
     assert EVIL.encode() in piped(environment, "group", "list")

@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.client.admin.activity import ActivityReading, BrokerProblem, GroupReading
-from ottla.client.views.activity import (
-    FENCED,
-    GONE,
-    LIVE,
-    SILENT,
-    ActivityTracker,
-    OffsetSample,
-    catch_up_s,
-    rate_per_s,
-)
+from ottla.client.views.activity import FENCED, GONE, LIVE, SILENT, ActivityTracker
 from ottla.client.views.client_usage import ClientUsage, client_usages
+from ottla.client.views.rates import MeterLimits, OffsetSample, RateMeter, catch_up_s, rate_per_s
 from ottla.client.wire.model import ClusterBroker, GroupListing, PartitionInfo, TopicInfo
 
 ID, OTHER_ID = bytes(15) + b"a", bytes(15) + b"b"
@@ -56,6 +48,20 @@ def test_rate_is_unknown_without_two_samples_in_order() -> None:
     assert rate_per_s(now, OffsetSample(10.0, 200)) is None
     assert rate_per_s(now, OffsetSample(9.0, 200)) is None
     assert rate_per_s(now, OffsetSample(11.0, 99)) is None, "the offset fell"
+
+
+def test_meter_is_bounded_by_keys_and_intervals() -> None:
+    meter: RateMeter[str] = RateMeter(MeterLimits(max_keys=2, min_interval_s=1.0, max_interval_s=60.0))
+    assert meter.measure("a", OffsetSample(0.0, 0)) is None
+    assert meter.measure("a", OffsetSample(2.0, 10)) == 5.0
+    assert meter.measure("a", OffsetSample(2.5, 1_000)) == 5.0, "too early for another rate"
+    assert meter.measure("a", OffsetSample(4.0, 20)) == 5.0, "since the sample that counted"
+    assert (meter.latest("a", 64.0), meter.latest("a", 65.0)) == (5.0, None)
+    assert meter.measure("a", OffsetSample(65.0, 99)) is None, "the sample before is too old"
+    for key in ("b", "c"):
+        meter.measure(key, OffsetSample(65.0, 0))
+    assert len(meter) == 2
+    assert meter.measure("a", OffsetSample(67.0, 99)) is None, "it was dropped"
 
 
 def test_catch_up_time_needs_a_faster_reader() -> None:

@@ -15,6 +15,7 @@ from ottla.client.wire.connection import BrokerUnreachable
 from ottla.client.wire.failure import TopicNotFound, TopicReplaced
 from ottla.client.wire.model import LATEST_TIMESTAMP, NO_OFFSET, ConfigOperation, OffsetInfo, ResourceType
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.platform.reused_memory import ReusedMemory
 from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from ottla.protocol.messages.describe_configs import (
@@ -143,6 +144,12 @@ def test_metadata_as_values(shape, cluster):
     assert cluster.topics.get("t") == topic
 
 
+def test_find_omits_a_topic_that_does_not_exist(shape, cluster):
+    assert cluster.topics.find(["t"]).keys() == {"t"}
+    shape.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.topics.find(["t"]) == {}
+
+
 def test_asking_never_creates_a_topic(shape, cluster, scripted):
     shape.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(TopicNotFound, match="topic 't' does not exist"):
@@ -223,6 +230,17 @@ def test_a_broken_connection_is_made_again(shape, cluster, scripted):
         5,
         1000,
     )
+
+
+def test_fetch_into_memory_is_valid_until_the_next_one(shape, cluster, scripted):
+    answers = [b"first", b"second, and longer", b"third"]
+    scripted.answers[ApiKey.FETCH] = lambda version, request: fetch_answer(records=answers.pop(0))
+    memory = ReusedMemory()
+    first = cluster.records.fetch("t", 0, 0, memory=memory).records
+    assert first == b"first"
+    assert cluster.records.fetch("t", 0, 0, memory=memory).records == b"second, and longer"
+    assert first != b"first"
+    assert cluster.records.fetch("t", 0, 0, memory=memory).records == b"third"
 
 
 def test_fetch_returns_aborted_transactions(shape, cluster, scripted):

@@ -22,8 +22,11 @@ from ottla.protocol.messages.offset_commit import (
 )
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 from ottla.protocol.registry import ApiKey
 
@@ -35,8 +38,13 @@ def cluster(scripted):
     def coordinator(version, request):
         if version < 4:
             return FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=scripted.port)
-        found = Coordinator(key=request.coordinator_keys[0], node_id=1, host="127.0.0.1", port=scripted.port)
-        return FindCoordinatorResponse(coordinators=[found])
+        found = [
+            Coordinator(key=key, node_id=1, host="127.0.0.1", port=scripted.port) for key in request.coordinator_keys
+        ]
+        for each in found:
+            if each.key == "hidden":
+                each.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return FindCoordinatorResponse(coordinators=found)
 
     scripted.answers[ApiKey.METADATA] = lambda version, request: MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=scripted.port)], controller_id=1
@@ -125,6 +133,47 @@ def test_offsets_in_the_layout_of_one_group(cluster, scripted):
     )
     assert cluster.groups.offsets("g") == {("t", 1): CommittedOffset(7, -1, "")}
     assert scripted.requests[-1][2].group_id == "g"
+
+
+def test_offsets_of_several_groups_take_two_requests(cluster, scripted):
+    codes = {"g": 0, "private": ErrorCode.GROUP_AUTHORIZATION_FAILED, "empty": 0}
+
+    def group(name: str) -> OffsetFetchResponseGroup:
+        rows = [(0, 7, 0), (1, -1, 0), (2, 9, ErrorCode.TOPIC_AUTHORIZATION_FAILED)] if name == "g" else []
+        partitions = [
+            OffsetFetchResponsePartitions(partition_index=i, committed_offset=offset, metadata=None, error_code=code)
+            for i, offset, code in rows
+        ]
+        topics = [OffsetFetchResponseTopics(name="t", partitions=partitions)]
+        return OffsetFetchResponseGroup(group_id=name, topics=topics, error_code=codes[name])
+
+    scripted.answers[ApiKey.OFFSET_FETCH] = lambda version, request: OffsetFetchResponse(
+        groups=[group(each.group_id) for each in request.groups]
+    )
+    names = ["g", "private", "empty", "hidden"]
+    assert cluster.groups.offsets_of(names, {"t": [0, 1, 2]}) == {
+        "g": {("t", 0): CommittedOffset(7, -1, "")},
+        "empty": {},
+    }
+    keys = [key for key, _, _ in scripted.requests]
+    assert (keys.count(ApiKey.FIND_COORDINATOR), keys.count(ApiKey.OFFSET_FETCH)) == (1, 1)
+    request = scripted.requests[-1][2]
+    assert [each.group_id for each in request.groups] == names[:3]
+    assert [(each.name, each.partition_indexes) for each in request.groups[0].topics] == [("t", [0, 1, 2])]
+    assert cluster.groups.offsets_of([]) == {}
+
+
+def test_offsets_of_several_groups_before_kafka_3_take_one_each(cluster, scripted):
+    scripted.versions[ApiKey.OFFSET_FETCH] = (1, 7)
+    scripted.versions[ApiKey.FIND_COORDINATOR] = (0, 3)
+    partitions = [
+        OffsetFetchResponsePartition(partition_index=i, committed_offset=7, metadata=None, error_code=0) for i in (0, 1)
+    ]
+    scripted.answers[ApiKey.OFFSET_FETCH] = lambda version, request: OffsetFetchResponse(
+        topics=[OffsetFetchResponseTopic(name="t", partitions=partitions)],
+        error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED if request.group_id == "private" else 0,
+    )
+    assert cluster.groups.offsets_of(["g", "private"], {"t": [1]}) == {"g": {("t", 1): CommittedOffset(7, -1, "")}}
 
 
 def test_a_coordinator_that_still_loads_is_asked_again(cluster, scripted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from ottla.client.views.health import FencedBroker, fenced_brokers
 from ottla.client.views.problems import cluster_problems
 from ottla.client.wire.model import ClusterBroker, LogDirectory, PartitionInfo, QuorumInfo, QuorumReplicaInfo, TopicInfo
 from ottla.common.kafka.ids import ZERO_UUID
@@ -42,7 +43,7 @@ def test_each_problem_comes_with_its_remedy() -> None:
     assert [each.problem for each in found] == [
         "t-0 has no leader",
         "writes with acks=all fail: t-1 is below min.insync.replicas",
-        "broker 3 does not serve (fenced)",
+        "broker 3 does not serve (fenced), last seen 1m39s ago",
         "directory /d of broker 1 is offline (KAFKA_STORAGE_ERROR)",
         "voter 3 of the metadata quorum is gone",
         "t-1, t-2 are under-replicated",
@@ -59,3 +60,16 @@ def test_healthy_cluster_has_only_expiring_certificates() -> None:
     healthy = cluster([PartitionInfo(0, 1, 1, (1, 2, 3), (1, 2, 3), ())])
     healthy.brokers.certificate_expiries = dict
     assert cluster_problems(healthy) == []
+
+
+def test_last_fetch_of_a_broker_is_unknown_if_its_leader_does_not_name_it() -> None:
+    def seen(*replicas: QuorumReplicaInfo, observers: tuple[QuorumReplicaInfo, ...] = ()) -> FencedBroker:
+        (found,) = fenced_brokers([3], QuorumInfo(1, 1, 10, replicas, observers))
+        return found
+
+    leader, silent = (QuorumReplicaInfo(1, ZERO_UUID, 10, 9_000, 0), QuorumReplicaInfo(3, ZERO_UUID, -1, -1, -1))
+    old_server = QuorumReplicaInfo(1, ZERO_UUID, 10, -1, -1)
+    for unknown in (seen(leader), seen(leader, silent), seen(old_server, silent), *fenced_brokers([3], None)):
+        assert (unknown.last_seen_ms, unknown.ago_ms, unknown.age_text) == (None, None, "unknown")
+    known = seen(leader, observers=(QuorumReplicaInfo(3, ZERO_UUID, 5, 4_000, 0),))
+    assert (known.last_seen_ms, known.age_text) == (4_000, "5s ago")

@@ -15,6 +15,7 @@ pytest.importorskip("opentelemetry.proto", reason="needs the extra `telemetry`")
 
 from confluent_kafka import Producer
 
+from ottla.client.views.pushed_metrics import MetricsSource, PushedSeries, series_of_client
 from ottla.testing import Broker
 
 TIMEOUT_S = 120.0
@@ -79,6 +80,14 @@ def test_librdkafka_pushes_metrics_of_a_subscription(cluster: Broker) -> None:
 
     found = eventually(pushed, "both clients pushed")
     assert {each["client_software_name"] for each in found} == {"confluent-kafka-python"}
+
+    def values() -> list[PushedSeries]:
+        sources = map(MetricsSource, urls(cluster))
+        return [each for source in sources for each in series_of_client(source, found[0]["client_instance_id"])]
+
+    series = eventually(values, "the values of a client")
+    assert all(each.name.startswith("producer_") for each in series)
+    assert all(float(each.value) >= 0 for each in series)
     ottla("client-metrics", "delete", "producers", *servers)
     assert "does not exist" in ottla("client-metrics", "delete", "producers", *servers, code=2)
     eventually(lambda: not clients(cluster), "without a subscription nothing is exported")

@@ -14,10 +14,11 @@ from ottla.app.ports import HOST
 from ottla.client.admin.brokers import describe_brokers, unregister_broker
 from ottla.client.admin.cluster import Cluster
 from ottla.client.admin.reassignments import PREFERRED, alter_reassignments, elect_leaders, list_reassignments
+from ottla.client.views.health import FencedBroker, broker_loads
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.model import ResourceType
 
-from .nodes import ZOOKEEPER, Node, Nodes, eventually, of_the_quorum
+from .nodes import SETTINGS, ZOOKEEPER, Node, Nodes, eventually, of_the_quorum
 
 TIMEOUT_S = 60
 
@@ -127,6 +128,22 @@ def test_killed_node_costs_only_retries_and_rejoins(nodes: Nodes) -> None:
     victim.start()
     eventually(lambda: in_sync(client, "t", 3), "the node is in sync again")
     assert sorted(consume(nodes, "t", 200)) == expected
+
+
+@of_the_quorum(reason="ZooKeeper does not list dead brokers")
+def test_dead_broker_is_shown_with_its_last_metadata_fetch(nodes: Nodes) -> None:
+    with Cluster(nodes.bootstrap_servers) as cluster:
+        leader_id = cluster.quorum.describe().leader_id
+        victim = next(node for node in nodes.nodes if node.node_id != leader_id)
+        victim.kill()
+
+        def fenced() -> list[FencedBroker]:
+            return [load.last_seen for load in broker_loads(cluster) if load.last_seen is not None]
+
+        (dead,) = eventually(fenced, "the session of the killed node ends", TIMEOUT_S)
+    assert dead.node_id == victim.node_id
+    assert dead.ago_ms is not None
+    assert int(SETTINGS["broker.session.timeout.ms"]) - 1000 < dead.ago_ms < TIMEOUT_S * 1000
 
 
 def test_a_rolling_restart_by_controlled_shutdown(steady: Nodes) -> None:

@@ -46,7 +46,7 @@ class CountingRng:
 
 
 class NoCluster(AbstractContextManager[Any]):
-    """A client that accepts the sign-in `ada` with the password `right`, and has no other service."""
+    """A client that accepts the password `right` and every token, and has no other service."""
 
     def __init__(self, security: ClientSecurity) -> None:
         self.security = security
@@ -54,7 +54,8 @@ class NoCluster(AbstractContextManager[Any]):
     def describe(self) -> None:
         login = self.security.login
         mechanism: Any = None if login is None else login("host")
-        if mechanism is not None and not mechanism.first().endswith(b"\0right"):
+        is_token = mechanism is not None and mechanism.mechanism == "OAUTHBEARER"
+        if mechanism is not None and not is_token and not mechanism.first().endswith(b"\0right"):
             raise OperatorError("the broker rejected the login")
 
     def close(self) -> None:
@@ -88,6 +89,8 @@ class Browser:
     services: Services
     cookie: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    answer: Answer = field(default_factory=lambda: Answer(0, [], b""))
+    """The latest response, also while it arrives."""
 
     def send(
         self,
@@ -97,8 +100,9 @@ class Browser:
         body: bytes = b"",
         headers: Mapping[str, str | None] | None = None,
         leaves: Callable[[], bool] = lambda: False,
+        answer: Answer | None = None,
     ) -> Answer:
-        """The response; the browser closes the connection when `leaves` is true."""
+        """The response, in `answer` while it arrives; the browser closes the connection when `leaves` is true."""
         sent: dict[str, str | None] = {"host": "127.0.0.1:8080", **self.headers}
         if self.cookie is not None:
             sent["cookie"] = f"{cookie_name(self.services.settings)}={self.cookie}"
@@ -114,7 +118,8 @@ class Browser:
             "headers": [(name.encode(), value.encode()) for name, value in sent.items() if value is not None],
             "client": ("127.0.0.1", 50_000),
         }
-        answer = asyncio.run(_exchange(self.app, scope, body, leaves))
+        answer = self.answer = Answer(0, [], b"") if answer is None else answer
+        asyncio.run(_exchange(self.app, scope, body, leaves, answer))
         for name, value in answer.headers:
             if name == "set-cookie":
                 self.cookie = value.partition(";")[0].partition("=")[2]
@@ -143,9 +148,8 @@ class Browser:
         )
 
 
-async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callable[[], bool]) -> Answer:
+async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callable[[], bool], answer: Answer) -> None:
     messages = [{"type": "http.request", "body": body, "more_body": False}]
-    answer = Answer(0, [], b"")
 
     async def receive() -> dict[str, Any]:
         if messages:
@@ -162,4 +166,3 @@ async def _exchange(app: Any, scope: dict[str, Any], body: bytes, leaves: Callab
             answer.body += message.get("body", b"")
 
     await app(scope, receive, send)
-    return answer

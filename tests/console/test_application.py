@@ -62,6 +62,8 @@ def test_download_stops_when_the_browser_leaves(browse):
         (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "no"), 404),
         (KafkaError(ErrorCode.INVALID_CONFIG, "no"), 400),
         (BrokerUnreachable("no"), 503),
+        (KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no"), 503),
+        (KafkaError(ErrorCode.NETWORK_EXCEPTION, "no"), 503),
         (OperatorError("no"), 502),
     ],
 )
@@ -101,3 +103,16 @@ def test_session_that_ends_meanwhile_leads_to_sign_in(browse):
 def test_streams_answer_no_head_request(browse):
     browser = browse(row(lambda context: PlainTextResponse("shown"), Operation.READ_RECORDS))
     assert browser.send("HEAD", "/page").status == 405
+
+
+def test_page_loads_again_after_an_outage_but_a_change_does_not(browse):
+    def page(context):
+        raise BrokerUnreachable("no")
+
+    rows = (*row(page), Route("POST", "/page", "change", page, Operation.WRITE))
+    browser = browse(rows)
+    assert "data-reload" in browser.get("/page").text
+    answer = browser.post("/page", {"token": browser.token})
+    assert answer.status == 503
+    assert "data-reload" not in answer.text
+    assert "may have been made or not" in answer.text

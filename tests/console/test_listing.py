@@ -12,7 +12,7 @@ from ottla.console import listing as module
 from ottla.console.context import PageError
 from ottla.console.listing import Listing, read_page
 from ottla.record.builder import RecordData
-from ottla.search.engine import Budget
+from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges
 
@@ -26,6 +26,12 @@ def append(topic: MemoryTopic, partition: int, stamps: list[int]) -> None:
 
 
 NO_CLUSTER: Any = None
+
+
+def open_search(source, plan, condition, budget):
+    return Search(source, plan, condition, budget, lambda: 0.0)
+
+
 BATCHES = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 50), max_size=12)), max_size=10)
 
 
@@ -44,12 +50,12 @@ def test_pages_repeat_and_omit_nothing(before, after, newest_first, rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "ClusterTopic", lambda *arguments: topic)
         while more:
-            page = read_page(listing, number, NO_CLUSTER, lambda: 0.0, lambda: None, Budget(matches=rows))
+            page = read_page(listing, number, NO_CLUSTER, open_search, Budget(matches=rows))
             pages.append([(hit.timestamp, hit.partition, hit.offset) for hit in page.hits])
             for partition, stamps in [next(later, (0, []))]:
                 append(topic, partition, stamps)
             more, number = page.has_next, number + 1
-        back = read_page(listing, 1, NO_CLUSTER, lambda: 0.0, lambda: None, Budget(matches=rows))
+        back = read_page(listing, 1, NO_CLUSTER, open_search, Budget(matches=rows))
     assert [(hit.timestamp, hit.partition, hit.offset) for hit in back.hits] == pages[0]
     found = [each for page in pages for each in page]
     assert sorted((partition, offset) for _, partition, offset in found) == sorted(expected)
@@ -62,4 +68,4 @@ def test_page_that_was_not_reached_is_refused():
     listing = Listing("t", parse_query("", 0), [Plan("t", "", {})])
     for number in (0, 2, 10**9):
         with pytest.raises(PageError):
-            read_page(listing, number, NO_CLUSTER, lambda: 0.0, lambda: None)
+            read_page(listing, number, NO_CLUSTER, open_search)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ottla.console import formats, html
 from ottla.console.context import PageError, Parameters
 from ottla.console.producing import choose_partition, encode_field, parse_headers
-from ottla.console.record_parts import MAX_CELL_CHARS, cell, text_of, whole
+from ottla.console.record_parts import MAX_CELL_CHARS, MAX_RAW_BYTES, cell, raw_bytes, text_of, whole
 from ottla.search.decoder_factory import open_decoder
 from ottla.search.decoders import Decoded
 
@@ -55,7 +55,7 @@ class Elements(HTMLParser):
         self.names.append("comment")
 
     def handle_data(self, data):
-        self.content += data
+        self.content += str.__str__(data)  # not the Markup of htpy, which escapes
 
 
 def parsed(node) -> Elements:
@@ -68,7 +68,9 @@ def parsed(node) -> Elements:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_records_are_text_whatever_they_contain(attack):
     data = attack.encode()
-    for node in (cell(data, decode("auto", data)), whole(data, decode("auto", data)), html.name(attack)):
+    assert set(parsed(raw_bytes(data)).names) == {"div", "details", "summary", "pre"}
+    failed = decode("json", data)
+    for node in (cell(data, failed, "/x"), cell(data, decode("auto", data)), whole(data, failed), html.name(attack)):
         found = parsed(node)
         assert set(found.names) <= {"div", "pre", "small", "p", "bdi"}
         assert formats.visible(attack) in found.content
@@ -90,11 +92,39 @@ def test_null_differs_from_empty_and_from_the_word():
 def test_long_values_are_cut_with_their_size():
     found = parsed(cell(b"x" * 5_000, decode("auto", b"x" * 5_000)))
     assert found.content == "x" * MAX_CELL_CHARS + "…" + "5.0 kB in all"
-    assert "characters more: download it" in parsed(whole(b"x" * 50_000, decode("auto", b"x" * 50_000))).content
+    assert (
+        "30,000 characters more of 50.0 kB: download it."
+        in parsed(whole(b"x" * 50_000, decode("auto", b"x" * 50_000))).content
+    )
+
+
+def test_bytes_are_shown_in_rows_and_cut():
+    content = parsed(raw_bytes(b"<b>\x00" + b"a" * 14)).content
+    rows = [
+        "0000  3c 62 3e 00 61 61 61 61 61 61 61 61 61 61 61 61  <b>.aaaaaaaaaaaa",
+        f"0010  {'61 61':<47}  aa",
+    ]
+    assert content == "Bytes" + "\n".join(rows)
+    long = parsed(raw_bytes(b"a" * 2_000_000)).content
+    assert "1,998,976 bytes more: download it." in long
+    assert len(long) < 6 * MAX_RAW_BYTES
+    assert raw_bytes(None) is raw_bytes(b"") is None
+
+
+def test_beginning_of_large_json_is_indented():
+    data = b'{"id": 1, "text": "' + b"x" * 50_000 + b'"}'
+    content = parsed(whole(data, decode("auto", data))).content
+    assert content.startswith('{\n  "id": 1,\n  "text": \n  "xxx')
+    assert "30,021 characters more of 50.0 kB: download it." in content
+
+
+def test_json_behind_a_schema_id_is_shown_without_it():
+    data = b'\0\0\0\0\7{"a": 1}'
+    assert text_of(data, decode("auto", data)) == '{"a": 1}'
 
 
 def test_json_is_indented_and_keeps_its_digits():
-    data = b'{"a":123456789012345678901234567890.10,"a":1e400,"s":"x:{,}\\"\\u00e9","e":[],"n":[1,null]}'
+    data = b'{"a":123456789012345678901234567890.10,"a":1e400,"s":"x:{,}\\"\\u00e9","e":[],"o":"[ ]","n":[1,null]}'
     content = parsed(whole(data, decode("auto", data))).content
     assert content.split("\n") == [
         "{",
@@ -102,6 +132,7 @@ def test_json_is_indented_and_keeps_its_digits():
         '  "a": 1e400,',
         '  "s": "x:{,}\\"\\u00e9",',
         '  "e": [],',
+        '  "o": "[ ]",',
         '  "n": [',
         "    1,",
         "    null",

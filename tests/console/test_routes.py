@@ -123,6 +123,16 @@ def test_read_only_mode_has_no_row_that_prepares_or_makes_a_change(browse, rows,
     assert reached == []
 
 
+def test_row_without_its_setting_does_not_exist(browse, rows, reached):
+    browser = browse(rows, tables=None)
+    browser.get("/sign-in")
+    absent = [row for row in ROUTES if row.setting is not None]
+    assert [row.name for row in absent] == ["pipelines", "pipeline states", "pipeline"]
+    for row in absent:
+        assert browser.get(address(row)).status == 404, row
+    assert reached == []
+
+
 def test_changes_and_reads_of_records_are_audited(browse, rows, caplog):
     logging.getLogger(AUDIT_LOGGER).propagate = True
     browser = browse(rows)

@@ -7,6 +7,7 @@ from typing import Any
 from ottla.client.wire.security import ClientSecurity
 from ottla.console.sessions import (
     CACHE_S,
+    CURSORS,
     IDLE_S,
     LIFETIME_S,
     MAX_CURSORS,
@@ -94,8 +95,8 @@ def test_cache_expires_and_oldest_cursor_is_dropped():
     session.forget_cached()
     assert session.cached("x", CACHE_S, lambda: next(values)) == 2
     for number in range(MAX_CURSORS + 1):
-        session.put_cursor(str(number), number)
-    assert list(session.cursors) == [str(number) for number in range(1, MAX_CURSORS + 1)]
+        session.keep(CURSORS, str(number), number, MAX_CURSORS)
+    assert list(session.kept(CURSORS)) == [str(number) for number in range(1, MAX_CURSORS + 1)]
 
 
 def test_cookie_is_unreadable_for_scripts_and_other_sites(browse):

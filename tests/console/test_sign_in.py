@@ -14,6 +14,7 @@ from ottla.console.sign_in import (
     MAX_KEYS,
     Attempt,
     SignInThrottle,
+    credentials,
 )
 
 from .browsing import SASL
@@ -113,3 +114,20 @@ def test_throttle_grows_to_its_longest_pause_and_is_bounded(clock):
     for number in range(MAX_KEYS):
         throttle.begin(Attempt(f"address {number}", str(number)))
     assert len(throttle._failures) == MAX_KEYS
+
+
+def test_delegation_token_is_sent_by_scram(browse):
+    browser = browse(ROWS, SASL)
+    assert browser.sign_in("id-1", delegation="1").status == 400, "PLAIN has no delegation tokens"
+    login = credentials(SASL, "SCRAM-SHA-512", "id-1", "hmac", by_token=True).login
+    assert login is not None
+    first = login("host").first()
+    assert first.startswith(b"n,,n=id-1,r=")
+    assert first.endswith(b",tokenauth=true")
+
+
+def test_failed_attempts_at_an_issuer_count_by_address_only(clock):
+    throttle = SignInThrottle(clock)
+    waits = [throttle.begin(Attempt("10.0.0.1", None)) for _ in range(FREE_FAILURES_OF_ADDRESS + 1)]
+    assert waits[-2:] == [0.0, 2.0]
+    assert throttle.begin(Attempt("10.0.0.2", None)) == 0.0

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import ZERO_UUID
+from ottla.controller.placement import place_replicas
 from ottla.controller.result import MAX_RECORDS_PER_USER_OP, ControllerContext
 from ottla.controller.topics import handle_create_partitions, handle_create_topics, handle_delete_topics
 from ottla.metadata.image import MetadataImage
@@ -23,6 +24,8 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+from .conftest import with_brokers
 
 
 def topic(name: str, partitions: int = 1, replicas: int = 1, **configs: str | None) -> CreatableTopic:
@@ -269,3 +272,12 @@ def test_one_request_is_bounded(image: MetadataImage, context: ControllerContext
     result = create(image, context, topic("a", half), topic("b", half), topic("c", 2))
     assert [item.error_code for item in result.response.topics] == [0, 44, 0]
     assert len(result.records) <= MAX_RECORDS_PER_USER_OP
+
+
+@pytest.mark.parametrize("brokers", [1, 2, 3, 5])
+@pytest.mark.parametrize("first", [0, 7])
+def test_placement_continues_across_requests(brokers: int, first: int) -> None:
+    image, factor = with_brokers(range(1, brokers + 1)), min(brokers, 3)
+    one_by_one = [place_replicas(image, number, 1, factor)[0] for number in range(first, first + 50)]
+    assert place_replicas(image, first, 50, factor) == one_by_one
+    assert len(set(one_by_one)) == max(brokers * (brokers - 1), 1), "followers are spread over all brokers"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,8 +162,17 @@ def test_replica_is_offline_with_its_broker_or_directory() -> None:
     assert image.offline_replicas(partition) == []
     image = replay(image, BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=0, log_dirs=[b"e" * 16]))
     assert image.offline_replicas(partition) == [1]
-    assert image.offline_replicas(replace(partition, directories=())) == []  # its directory is unknown
-    assert image.offline_replicas(replace(partition, replicas=(1, 2), directories=(b"e" * 16, ZERO_UUID))) == [2]
+    assert image.offline_replicas(partition._replace(directories=())) == []  # its directory is unknown
+    assert image.offline_replicas(partition._replace(replicas=(1, 2), directories=(b"e" * 16, ZERO_UUID))) == [2]
+
+
+def test_topic_lists_its_leaderless_partitions() -> None:
+    image = replay(EMPTY_IMAGE, *a_topic(partitions=3))
+    assert image.topics["t"].leaderless == ()
+    image = replay(image, *(PartitionChangeRecord(partition_id=each, topic_id=TOPIC_ID, leader=-1) for each in (2, 0)))
+    assert image.topics["t"].leaderless == (0, 2)
+    image = replay(image, PartitionChangeRecord(partition_id=2, topic_id=TOPIC_ID, leader=1))
+    assert image.topics_by_id[TOPIC_ID].leaderless == (0,)
 
 
 def test_broker_life() -> None:

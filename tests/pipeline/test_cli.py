@@ -21,6 +21,7 @@ from ottla.cli.command import Command
 from ottla.common.errors import OperatorError
 from ottla.pipeline import cli
 from ottla.pipeline.cli.load import summary_text
+from ottla.pipeline.cli.sql import SMALL_RESULT_ROWS, duckdb_hint, sql
 from ottla.pipeline.load.driver import LoadSummary
 from ottla.pipeline.model.plan import LoadPlan, OffsetRange
 from ottla.pipeline.model.results import ResultFile, as_records, printable
@@ -43,6 +44,24 @@ def test_help_examples_are_safe_in_a_shell() -> None:
         assert isinstance(command, Command)
         for example in command.examples:
             assert "`" not in re.sub("'[^']*'|#.*", "", example)
+
+
+@pytest.mark.parametrize(
+    ("options", "row_count", "is_hinted"),
+    [
+        ((), SMALL_RESULT_ROWS, True),
+        ((), SMALL_RESULT_ROWS + 1, False),
+        (("--engine", "spark"), 1, False),
+        (("--master", "spark://host:7077"), 1, False),
+    ],
+    ids=["small", "large", "engine chosen", "cluster chosen"],
+)
+def test_small_result_of_spark_suggests_duckdb(
+    tmp_path: Path, options: tuple[str, ...], row_count: int, is_hinted: bool
+) -> None:
+    context = sql.make_context("sql", ["select 1", "--table", str(tmp_path), *options])
+    hint = duckdb_hint(context, row_count)
+    assert (hint is not None and "--engine duckdb" in hint) == is_hinted
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from ottla.client.admin.cluster import Cluster  # noqa: E402
 from ottla.client.admin.records import RecordService  # noqa: E402
 from ottla.client.wire.connection import BrokerUnreachable  # noqa: E402
 from ottla.client.wire.model import ConfigOperation, FetchResult, ResourceType  # noqa: E402
-from ottla.common.errors import OttlaError  # noqa: E402
+from ottla.common.errors import OperatorError, OttlaError  # noqa: E402
 from ottla.pipeline import cli  # noqa: E402
 from ottla.pipeline.load.driver import LoadSummary, Observer, load  # noqa: E402
 from ottla.pipeline.load.land import LandSettings, WrittenRange, land  # noqa: E402
@@ -37,6 +37,7 @@ from ottla.pipeline.sql.query import register_tables, run_sql  # noqa: E402
 
 from .deaths import make_folder  # noqa: E402
 from .limits import RUN_S  # noqa: E402
+from .sinks.loads import revoke_leases  # noqa: E402
 from .topics import produce  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
@@ -153,6 +154,23 @@ def test_the_second_of_two_racing_loads_is_refused(
     produce(bootstrap, topic, keyed(1_000, 1_100))
     assert load_topic().rows == 100
     assert loaded(table) == values(0, 1_100)
+
+
+@pytest.mark.promise("P7")
+def test_load_with_revoked_lease_commits_nothing(
+    bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary]
+) -> None:
+    """It was suspended for so long that a vacuum will remove its files."""
+    produce(bootstrap, topic, keyed(0, 100))
+
+    class Suspended(Observer):
+        def landed(self, rows: Sequence[WrittenRange]) -> None:
+            revoke_leases(DeltaTarget(table))
+
+    with pytest.raises(OperatorError, match=r"the lease .* is gone"):
+        load_topic(Suspended())
+    assert loaded(table) == []
+    assert load_topic().rows == 100
 
 
 def test_a_query_that_fails_while_it_runs_says_why(

@@ -249,6 +249,19 @@ def test_records_deleted_from_never_loaded_partition(left: int) -> None:
         assert make_plan(cluster, table, ["clicks"], PlanSettings()).is_empty
 
 
+def test_records_deleted_from_added_partition() -> None:
+    """It was added after the last load, so its records from the first one on are due."""
+    cluster, table = cluster_with(10), Table()
+    table.apply(make_plan(cluster, table, ["clicks"], PlanSettings()))
+    log = cluster.partitions["clicks", 1] = MemoryPartition()
+    log.append_values([b"new"] * 5)
+    log.log_start = 2
+    with pytest.raises(DataLossError, match=r"partition 1: offsets 0 to 1 .*--on-data-loss skip"):
+        make_plan(cluster, table, ["clicks"], PlanSettings())
+    plan = make_plan(cluster, table, ["clicks"], SKIP)
+    assert (bounds(plan), plan.skipped_offsets) == ([(1, 2, 5)], 2)
+
+
 def test_records_deleted_while_sizes_are_asked_for() -> None:
     """The task that reads the deleted offsets reports the loss, or skips them as requested."""
 

@@ -20,7 +20,14 @@ pytest.importorskip("cronsim", reason="needs the extra `pipeline`")
 from ottla.app import main  # noqa: E402
 from ottla.client.admin.cluster import Cluster  # noqa: E402
 from ottla.common.errors import OperatorError  # noqa: E402
-from ottla.pipeline.operations.status import find_tables, row_counts, table_status  # noqa: E402
+from ottla.pipeline.cli.status import SUMMARY, table_rows  # noqa: E402
+from ottla.pipeline.operations.status import (  # noqa: E402
+    PartitionStatus,
+    TableStatus,
+    find_tables,
+    row_counts,
+    table_status,
+)
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.table import Table  # noqa: E402
 from ottla.testing import Broker  # noqa: E402
@@ -190,8 +197,29 @@ def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> N
         (1, 50, "of another cluster"),
     ]
     lines = CliRunner().invoke(main.cli, arguments).output.splitlines()
+    assert lines[0].split()[:4] == ["TABLE", "PIPELINE", "TOPIC", "PARTITIONS"]
+    (summary,) = lines[1:]
+    assert summary.split()[2:4] == [TOPIC, "2"]
+    assert summary.endswith("of another cluster")
+    lines = CliRunner().invoke(main.cli, [*arguments, "--partitions"]).output.splitlines()
     assert lines[0].split()[:4] == ["TABLE", "PIPELINE", "TOPIC", "PARTITION"]
-    assert len(lines) == 3
+    assert [line.split()[3] for line in lines[1:]] == ["0", "1"]
+
+
+def test_summary_adds_the_partitions_of_each_topic() -> None:
+    def part(topic: str, partition: int, lag: int | None, lag_s: float | None, note: str = "") -> PartitionStatus:
+        return PartitionStatus("p", topic, partition, 1, 2, lag, lag_s, 10, partition, note)
+
+    parts = [part("a", 0, 3, 60.0), part("a", 1, 4, 90.0), part("b", 0, None, None, "deleted"), part("b", 1, 0, 0.0)]
+    rows = list(table_rows(TableStatus("t", 1, None, parts), len(SUMMARY), by_partition=False))
+    assert rows == [
+        ["t", "p", "a", 2, 7, "1m30s", 20, 1, "-", ""],
+        ["t", "p", "b", 2, 0, "0s", 20, 1, "-", "deleted (1 of 2 partitions)"],
+    ]
+    unknown = TableStatus("t", 1, None, [part("b", 0, None, None, "deleted")])
+    assert list(table_rows(unknown, len(SUMMARY), by_partition=False)) == [
+        ["t", "p", "b", 1, None, None, 10, 0, "-", "deleted"]
+    ]
 
 
 def damage(table: Path, kind: str) -> None:
@@ -221,7 +249,7 @@ def test_unreadable_table_does_not_hide_others(ottla_broker: Broker, tmp_path: P
     lines = CliRunner().invoke(main.cli, [*arguments, str(tmp_path)]).stdout.splitlines()
     assert lines[1].split(maxsplit=1)[0] == str(bad)
     assert lines[1].endswith("can't be read")
-    assert len(lines) == 4
+    assert len(lines) == 3
     alone = CliRunner().invoke(main.cli, [*arguments, str(bad)])
     assert alone.exit_code == 2
     assert alone.stderr == f"ottla: {first['error']}\n"

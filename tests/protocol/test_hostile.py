@@ -13,7 +13,7 @@ from tests.request_header import parse_request_header
 from tests.scale import size
 
 from ottla.common.errors import ProtocolError
-from ottla.protocol.codec import MAX_REQUEST_ELEMENTS, read_message, write_message
+from ottla.protocol.codec import MAX_REQUEST_ELEMENTS, read_in_place, read_message, write_message
 from ottla.protocol.fetch import parse_fetch
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.produce import parse_produce
@@ -32,6 +32,12 @@ def readers():
                 yield (
                     f"{cls.__name__}-{version}",
                     lambda data, cls=cls, version=version: read_message(cls, version, data, 0, len(data)),
+                )
+                yield (
+                    f"{cls.__name__}-{version}",
+                    lambda data, cls=cls, version=version: read_in_place(
+                        cls, version, memoryview(data), MAX_REQUEST_ELEMENTS
+                    ),
                 )
     for version in range(3, 14):
         yield f"parse_produce-{version}", lambda data, v=version: parse_produce(v, bytearray(data), 0, len(data))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 from tests.scale import size
 
-from ottla.protocol.codec import read_message, write_message
+from ottla.protocol.codec import MAX_REQUEST_ELEMENTS, read_in_place, read_message, write_message
 from ottla.protocol.messages import consumer_protocol, control_records, fetch_snapshot
 from ottla.protocol.messages.default_principal import DefaultPrincipalData
 from ottla.protocol.registry import API
@@ -83,6 +83,7 @@ def test_both_directions(cls, version, kio_class, message_of):
         again, position = read_message(cls, version, framed, len(around), len(around) + len(out))
         assert position == len(around) + len(out)
         assert again == message
+        assert read_in_place(cls, version, memoryview(out), MAX_REQUEST_ELEMENTS) == message
 
     check()
 

@@ -130,6 +130,20 @@ def test_published_only_once_on_disk_and_in_order(setup: Any) -> None:
     assert setup.pool.runs == 2, "the first submission has a sync of its own, the others share the second"
 
 
+def test_commit_latency_lasts_from_the_append_to_the_sync(setup: Any) -> None:
+    driver = setup.started()
+    commits = driver.raft.state.statistics.commits
+    commits.clear()
+    setup.pool.immediate = False
+    submit(driver, topic_records("a"))
+    setup.clock.now_ms += 2000
+    submit(driver, topic_records("b"))
+    assert not commits.count
+    setup.clock.now_ms += 500
+    setup.pool.run()
+    assert (commits.count, commits.sum_s, commits.max_s) == (2, 3.0, 2.5)
+
+
 def test_answer_may_submit_again(setup: Any) -> None:
     driver = setup.started()
     order: list[str] = []

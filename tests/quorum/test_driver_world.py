@@ -260,6 +260,21 @@ def test_new_leader_does_not_wait_for_idle_followers(seed: int) -> None:
     assert loop.time() - elected < 0.2
 
 
+def test_requests_between_replicas_are_counted_with_their_bytes() -> None:
+    world = World(3)
+    world.run(8.0)
+    replicas = [node.driver.raft for node in world.nodes.values() if node.driver is not None]
+    assert len(replicas) == 3
+    for raft in replicas:
+        counts = raft.state.statistics
+        assert counts.requests >= counts.responses > 0
+        assert counts.request_bytes > counts.requests
+        assert counts.response_bytes > counts.responses
+    followers = [raft.state.statistics.response_bytes for raft in replicas if raft.state.leading is None]
+    (leader,) = (raft for raft in replicas if raft.state.leading is not None)
+    assert min(followers) > leader.state.log.end_offset, "they fetch its log"
+
+
 def test_a_leader_that_stops_hands_over_at_once() -> None:
     world = World(4)
     world.run(8.0)

@@ -331,6 +331,28 @@ def test_from_pre_vote_to_leader() -> None:
     ]
 
 
+def test_election_is_measured_from_first_pre_vote_to_a_leader() -> None:
+    raft = replica()
+    began = to_prospective(raft)
+    grant(raft, began, 2, granted=False)
+    grant(raft, began, 3, granted=False)
+    assert not raft.state.statistics.elections.count
+    now = elected(raft)
+    elections = raft.state.statistics.elections
+    assert (elections.count, elections.sum_s, elections.max_s) == (1, now - began, now - began)
+    assert now > began
+
+
+def test_lost_pre_vote_of_a_follower_starts_no_election() -> None:
+    raft = replica()
+    raft.requests.begin_quorum_epoch(0.0, voter(1).key, LeaderAndEpoch(2, 1), ("host", 2))
+    now = to_prospective(raft)
+    grant(raft, now, 2, granted=False)
+    grant(raft, now, 3, granted=False)
+    raft.requests.begin_quorum_epoch(now + 9.0, voter(1).key, LeaderAndEpoch(3, 2), ("host", 3))
+    assert not raft.state.statistics.elections.count
+
+
 def test_a_vote_is_given_once_in_an_epoch_and_remembered() -> None:
     raft = replica(3)
     place = OffsetAndEpoch(0, 0)

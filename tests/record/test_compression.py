@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.reused_memory import ReusedMemory
 from ottla.record import compression as c
 
 CODECS = range(5)
@@ -51,6 +52,17 @@ def test_output_grows_by_need_up_to_the_bound(codec_id):
     packed = c.compress(codec_id, zeros)
     assert c.decompress(codec_id, packed, 20_000_000) == zeros
     assert code_of(codec_id, packed, 19_999_999) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec_id", CODECS)
+def test_reused_memory_has_the_last_output_and_its_bound(codec_id):
+    memory = ReusedMemory()
+    for data in (TEXT * 10, b"short", TEXT):
+        packed = c.compress(codec_id, data)
+        assert c.decompress(codec_id, packed, len(data), memory) == data
+        with pytest.raises(KafkaError) as caught:
+            c.decompress(codec_id, packed, len(data) - 1, memory)
+        assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("codec_id", [c.GZIP, c.SNAPPY, c.LZ4, c.ZSTD])

@@ -260,6 +260,23 @@ class TestInSyncReplicas:
         world.settle(1, 2, 3)
         assert not refusals
 
+    @pytest.mark.parametrize("code", ["OPERATION_NOT_ATTEMPTED", "INELIGIBLE_REPLICA", "INVALID_REQUEST"])
+    def test_refused_return_does_not_keep_unreachable_member(self, make_world: MakeWorld, code: str) -> None:
+        """A refused proposal is withdrawn: no other change is proposed while one is open."""
+        world = make_world(min_insync_replicas="1")
+        world.settle(1, 2, 3)
+
+        def refuse(request: AlterPartitionRequest) -> int:
+            (proposed,) = request.topics[0].partitions
+            return ErrorCode[code] if 3 in {member.broker_id for member in proposed.new_isr_with_epochs} else 0
+
+        world.controller_refuses = refuse
+        world.change(isr=(1, 2))
+        world.loop.run_for(1)
+        world.cuts.add(frozenset((2, 1)))
+        assert world.produce(1, b"a", timeout_ms=200_000).result() == (NONE, 0)
+        assert world.state().isr == (1,)
+
     def test_a_controller_out_of_reach_is_asked_until_it_answers(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)
@@ -312,6 +329,23 @@ class TestElections:
         world.change(isr=(2, 3))
         world.settle(1, 2, 3)
         assert world.nodes[1].partition().log.log_end_offset == 2
+
+    def test_truncated_records_are_not_waited_for(self, make_world: MakeWorld) -> None:
+        """A due flush of truncated records held back the high watermark of the next epoch."""
+        world = make_world(flush_messages="3")
+        world.settle(1, 2, 3)
+        world.cuts |= {frozenset((2, 1)), frozenset((3, 1))}
+        for _ in range(3):
+            world.produce(1, b"lost", acks=1)
+        world.deaf.add(1)
+        world.change(leader=2, isr=(2, 3))
+        world.produce(2, b"kept").result()
+        world.deaf.clear()
+        world.cuts.clear()
+        world.change(isr=(2, 3))
+        world.settle(1, 2, 3)
+        world.change(leader=1)
+        assert world.produce(1, b"next").result() == (NONE, 1)
 
     def test_truncated_follower_gets_high_watermark_again(self, make_world: MakeWorld) -> None:
         world = make_world()

@@ -457,7 +457,7 @@ class World:
         old = topic.partitions[index]
         epoch = old.leader_epoch + (fields.get("leader", old.leader) != old.leader or "bump" in fields)
         fields.pop("bump", None)
-        new = replace(old, **{"partition_epoch": old.partition_epoch + 1, "leader_epoch": epoch, **fields})
+        new = old._replace(**{"partition_epoch": old.partition_epoch + 1, "leader_epoch": epoch, **fields})
         self._publish_topic(replace(topic, partitions={**topic.partitions, index: new}), [index])
 
     def state(self, index: int = 0) -> PartitionImage:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ottla.client.wire.model import AbortedTransaction, FetchResult
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.reused_memory import ReusedMemory
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch, build_batch_with_gaps
 from ottla.record.control import end_transaction_marker
@@ -102,6 +103,7 @@ class MemoryTopic:
         self.on_fetch: Callable[[], None] = lambda: None
         self._is_committed = isolation == "committed"
         self._max_bytes = max_bytes
+        self._memory = ReusedMemory()
 
     def partitions(self) -> Sequence[int]:
         return sorted(self.logs)
@@ -149,7 +151,9 @@ class MemoryTopic:
             and each.last_offset >= offset
             and each.first_offset <= last
         ]
-        return FetchResult(bytes(data), log.end, log.start, end, tuple(aborted) if self._is_committed else ())
+        records = self._memory.take(len(data))[: len(data)]  # overwritten by the next fetch
+        records[:] = data
+        return FetchResult(records, log.end, log.start, end, tuple(aborted) if self._is_committed else ())
 
     def _end(self, partition: int) -> int:
         log = self.logs[partition]

@@ -50,6 +50,7 @@ QUERIES: dict[str, Predicate] = {
     'value.color.contains("lu")': lambda seen: "lu" in str(seen.field("color") or ""),
     "value.color ~ /^bl?/": lambda seen: str(seen.field("color") or "").startswith("b"),
     "value.n == 2": lambda seen: seen.field("n") == 2 and not isinstance(seen.field("n"), bool),
+    'value.n in [1, "2", true]': lambda seen: seen.field("n") in (1, "2"),
     "value.n >= 1 && value.n < 3": lambda seen: seen.field("n") in (1, 2),
     "!(value.n == 2)": lambda seen: seen.field("n") != 2,
     'headers["h"] == "x"': lambda seen: ("h", b"x") in seen.record.headers,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.common.platform.reused_memory import ReusedMemory
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData
 from ottla.record.transactions import AbortedAt, TransactionFilter
@@ -32,6 +35,7 @@ VALUES = (
     b'{"color": "red", "n": 2.0}',
     b'{"color": "green", "n": "2"}',
     b'{"n": 20e-1, "nested": {"color": "blue"}}',
+    b'{"n": 3, "id": "5e8400-1e2b"}',
     b"blue text",
     b"\xff\xfe blue bytes",
     b'{"color": "blue"',
@@ -102,12 +106,17 @@ class ShuffledRunner:
         self._topic = topic
         decoders = open_decoders(plan.decoders)
         condition = parse_query(plan.query, 0).filter
-        self._matcher = Matcher(compile_filter(condition), required_clauses(condition, decoders), decoders, Tally())
+        self._matcher = Matcher(
+            compile_filter(condition), required_clauses(condition, decoders), decoders, Tally(), ReusedMemory()
+        )
         self._fetch_bytes = fetch_bytes
         self._waiting: dict[int, Window] = {}
         self._results: dict[int, bytes] = {}
         self._next = 0
         self.scanned = 0
+
+    def begin(self, processes: int) -> None:
+        assert processes >= 2
 
     def submit(self, window: Window) -> int:
         self._next += 1
@@ -129,6 +138,11 @@ class ShuffledRunner:
             del self._results[number]
 
 
+def clock() -> Callable[[], float]:
+    """A second passes between two looks."""
+    return itertools.count().__next__
+
+
 def searched(
     topic: MemoryTopic,
     plan: Plan,
@@ -138,8 +152,8 @@ def searched(
     monotonic: Callable[[], float] = lambda: 0.0,
     workers: int = 0,
 ) -> tuple[list[Hit], Report]:
-    """With `workers`, windows of that capacity are scanned from the second read on."""
-    lookahead = Lookahead(ShuffledRunner(topic, plan, fetch_bytes, workers), start_bytes=1) if workers else None
+    """With `workers`, windows of that capacity are scanned after some reads."""
+    lookahead = Lookahead(ShuffledRunner(topic, plan, fetch_bytes, workers), clock(), 1) if workers else None
     search = Search(
         topic,
         plan,
@@ -187,10 +201,11 @@ def test_matches_equal_a_naive_scan(topic_logs, query, newest, isolation, limit,
     st.sampled_from(sorted(QUERIES)),
     st.booleans(),
     st.lists(
-        st.one_of(
-            st.builds(Budget, matches=st.integers(1, 3)),
-            st.builds(Budget, records=st.integers(1, 4)),
-            st.builds(Budget, bytes=st.integers(1, 300)),
+        st.builds(
+            Budget,
+            matches=st.sampled_from([None, 1, 2, 3]),
+            records=st.sampled_from([None, None, 1, 4]),
+            bytes=st.sampled_from([None, None, 1, 300]),
         ),
         min_size=1,
         max_size=3,
@@ -203,14 +218,17 @@ def test_resumed_searches_find_each_match_once(topic_logs, query, newest, budget
     topic = MemoryTopic(topic_logs)
     plan = prepared(topic, query, newest=newest)
     found: list[tuple[int, int]] = []
+    reasons = set()
     for budget in [*budgets, Budget()]:
         hits, report = searched(topic, plan, budget, fetch_bytes=fetch_bytes, workers=workers)
+        assert len(hits) <= (math.inf if budget.matches is None else budget.matches)
         found += places(hits)
+        reasons.add(report.reason)
         if report.resume is None:
             break
         plan = read_token(report.resume)
     assert sorted(found) == sorted(expected)
-    if all(budget.matches is not None for budget in budgets):
+    if reasons <= {LIMIT, END}:
         assert found == expected
 
 
@@ -285,7 +303,7 @@ def test_workers_scan_at_most_a_few_windows_ahead(newest):
     plan = prepared(topic, "k7", newest=newest)
     alone, report = searched(topic, plan, fetch_bytes=10_000)
     runner = ShuffledRunner(topic, plan, 10_000, 4)
-    lookahead = Lookahead(runner, start_bytes=1)
+    lookahead = Lookahead(runner, clock(), 1)
     search = Search(
         topic, plan, parse_query("k7", 0).filter, Budget(), lambda: 0.0, fetch_bytes=10_000, lookahead=lookahead
     )
@@ -311,6 +329,15 @@ def test_rare_value_of_a_common_field_is_verified_alone():
     hits, report = searched(topic, prepared(topic, 'value.name == "y"', newest=False))
     assert [hit.offset for hit in hits] == [90, 91]
     assert report.verified == 2
+
+
+def test_rare_number_of_a_common_field_is_verified_alone():
+    topic = MemoryTopic({0: MemoryLog()})
+    numbers = ["7"] * 90 + ["42", "4.2e1", "42.0", "420", '"5e8400"']
+    topic.logs[0].append([RecordData(1, b"k", b'{"n": %b}' % number.encode()) for number in numbers])
+    hits, report = searched(topic, prepared(topic, "value.n == 42", newest=False))
+    assert [hit.offset for hit in hits] == [90, 91, 92]
+    assert report.verified == 4
 
 
 def test_literal_is_not_required_of_other_decoders():

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from ottla.search.parser import MAX_CHARS, MAX_DEPTH, MAX_NODES, parse_query
+from ottla.search.parser import MAX_CHARS, MAX_DEPTH, MAX_DIGITS, MAX_NODES, parse_query
 from ottla.search.syntax import (
     And,
     Compare,
@@ -199,3 +199,10 @@ def test_number_of_nodes_is_bounded():
 def test_length_is_bounded():
     with pytest.raises(QueryError, match="the end of the query"):
         parse_query("a" * (MAX_CHARS + 1), NOW_MS)
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000, "0." + "9" * 5_000])
+def test_length_of_numbers_is_bounded(text):
+    parse_query(f"value == {text[:MAX_DIGITS]}", NOW_MS)
+    with pytest.raises(QueryError, match="a number of at most"):
+        parse_query(f"value == {text}", NOW_MS)

@@ -26,6 +26,7 @@ from ottla.schemas.settings import SchemaFile, SchemaSettings  # noqa: E402
 from ottla.search.decoder_factory import open_decoder  # noqa: E402
 from ottla.search.evaluation import compile_filter  # noqa: E402
 from ottla.search.parser import parse_query  # noqa: E402
+from ottla.search.schema_decoders import MAX_FAILURES  # noqa: E402
 from ottla.search.subject import Decoders  # noqa: E402
 
 from ..pipeline.transform.registry_server import RegistryServer, guid, registry_server  # noqa: E402
@@ -256,6 +257,15 @@ def test_unknown_schema_has_a_reason_and_is_asked_once(server):
         found = decoder.decode(framed(9, b"x"), subject(None))
         assert "does not know schema 9" in str(found.failure)
     assert len(server.requests) == 1
+
+
+def test_ever_new_ids_are_not_all_requested(server):
+    decoder = open_decoder("auto", settings_of(server))
+    for number in range(3 * MAX_FAILURES):
+        found = decoder.decode(framed(number, b"x"), subject(None))
+        assert found.failure is not None
+    assert len(server.requests) == MAX_FAILURES
+    assert "no more schemas are requested" in str(found.failure)
 
 
 @pytest.mark.parametrize(

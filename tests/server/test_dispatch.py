@@ -16,6 +16,7 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.admin import metadata
+from ottla.server.handlers.admin.api_versions import MAX_SOFTWARE_LENGTH
 from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.requests import request_limits, response_cache
 from ottla.server.wiring.apis import broker_apis
@@ -41,6 +42,15 @@ def test_api_versions_lists_the_served_apis(server: Server, client: Connection) 
     ]
     assert response.finalized_features_epoch >= 0
     assert response.supported_features
+
+
+def test_long_client_software_is_answered_but_not_kept(server: Server, client: Connection) -> None:
+    server.broker.contexts.admin.keeps_software = True
+    longest = ApiVersionsRequest(client_software_name="a" * (MAX_SOFTWARE_LENGTH - 1), client_software_version="1")
+    longer = ApiVersionsRequest(client_software_name="b" * MAX_SOFTWARE_LENGTH, client_software_version="1")
+    for request in (longest, longer):
+        assert client.ask(request, 3).error_code == ErrorCode.NONE
+    assert client.channel.client_software == (longest.client_software_name, "1")
 
 
 def test_api_versions_refuses_nonsense_as_client_software(client: Connection) -> None:

@@ -22,6 +22,7 @@ from ottla.protocol.messages.alter_user_scram_credentials import (
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -255,6 +256,16 @@ def test_partitions_of_one_topic_are_committed_in_parts(stepped: Server) -> None
     assert [each.partition_index for each in middle.partitions] == numbers
     codes = [each.error_code for each in middle.partitions]
     assert codes == [ErrorCode.NONE] * 2500 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_sizes_of_all_partitions_are_described_in_steps(stepped: Server, ticks: list[int]) -> None:
+    client = stepped.connect()
+    client.create_topic("sized", 2000)
+    assert not client.send(DescribeLogDirsRequest(topics=None), 4), "all work was done in one tick"
+    assert is_honest_answered(stepped)
+    stepped.run_until(lambda: bool(client.channel.answers))
+    (result,) = client.answer().results
+    assert [len(topic.partitions) for topic in result.topics if topic.name == "sized"] == [2000]
 
 
 @pytest.mark.parametrize("version", [7, 9])

@@ -14,7 +14,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.endpoint import Endpoint
 from ottla.metadata.delta import MetadataDelta, all_changes
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.log import LeaderAndEpoch, LeadershipListener, MetadataLog, SubmitDone
+from ottla.metadata.log import LeaderAndEpoch, LeadershipListener, MetadataLog, Submission, SubmitDone, prepare_all
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -78,10 +78,12 @@ class MemoryLog:
     def listen(self, listener: LeadershipListener) -> None:
         listener.on_leader_change(self.leader, True)
 
-    def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
+    def submit(self, records: Submission, done: SubmitDone) -> None:
         assert not self._closed
         if records:
-            self.latest, changes = self._replayed(records).apply(self.next_offset - 1, CONTROLLER_EPOCH)
+            prepared = prepare_all(self.latest, records)
+            self.next_offset += len(prepared.messages)
+            self.latest, changes = prepared.delta.apply(self.next_offset - 1, CONTROLLER_EPOCH)
             self._scheduler.call_soon(self._publisher.publish, self.latest, changes)
         self._scheduler.call_soon(done, None)
 

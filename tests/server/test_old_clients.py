@@ -6,6 +6,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode
 from ottla.coordinator.runtime import CoordinatorState
+from ottla.metrics.exposition import render
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -19,6 +20,9 @@ from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from ottla.record.batch import NO_TIMESTAMP, iter_batches
 from ottla.record.compression import GZIP, LZ4, NONE, SNAPPY
 from ottla.record.legacy.message_set import Message, append_message_set, messages_of, read_entry
+from ottla.server.wiring.request_series import RequestSeries
+
+from .virtual_time import VirtualTime
 
 
 def message_set(values, magic, codec=NONE, timestamp=1_700_000_000_000):
@@ -126,6 +130,28 @@ def test_topic_configs_apply_to_old_producers(client):
     assert send(client, 2, bytes(out)).error_code == ErrorCode.INVALID_RECORD
     assert send(client, 2, message_set([b"v" * 1000], 1)).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert send(client, 2, message_set([b"v"], 1, GZIP)).error_code == 0
+
+
+def test_conversions_are_counted_by_topic_and_timed(server, client):
+    client.create_topic("t")
+    statistics = server.broker.parts.statistics
+    send(client, 2, message_set([b"a", b"b"], 1))
+    send(client, 2, message_set([b"c"], 1, GZIP))
+    send(client, 2, b"")
+    client.produce("t", b"d")
+    receive(client, 0)
+    receive(client, 3, 3)
+    text = b"".join(render(server.registry, [RequestSeries(statistics, VirtualTime())])).decode()
+    family = "kafka_server_brokertopicmetrics_{}messageconversions_total"
+    for name, count in (("produce", 3), ("fetch", 5)):
+        assert f"{family.format(name)} {count}\n" in text
+        assert f'{family.format(name)}{{topic="t"}} {count}\n' in text
+    times = "kafka_network_requestmetrics_messageconversionstimems_count"
+    assert f'{times}{{request="Produce"}} 3\n' in text
+    assert f'{times}{{request="Fetch"}} 2\n' in text
+    assert f'{times}{{request="CreateTopics"}}' not in text
+    statistics.forget_topic("t")
+    assert 'messageconversions_total{topic="t"}' not in b"".join(render(server.registry)).decode()
 
 
 def test_old_producer_with_acks_0_keeps_its_order(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -26,7 +27,15 @@ from ottla.protocol.messages.offset_commit import (
 from ottla.server.requests.statistics import BrokerStatistics
 from ottla.server.wiring import group_series, partition_series
 from ottla.server.wiring.group_series import GroupSeries
-from ottla.server.wiring.node_series import RATE_S, NodeLabels, RaftSeries, alias_series, registration_series
+from ottla.server.wiring.node_series import (
+    LATENCY_S,
+    RATE_S,
+    FetchRates,
+    NodeLabels,
+    RaftSeries,
+    alias_series,
+    registration_series,
+)
 from ottla.server.wiring.partition_series import PartitionSeries
 from ottla.server.wiring.request_series import WINDOW_S, RequestSeries, quantile
 
@@ -323,6 +332,51 @@ class TestNode:
         assert found["kafka_server_raftmetrics_append_records_rate"] >= 4 / RATE_S
         assert found["kafka_server_raft_metrics_fetch_records_rate"] == 0
         assert found["kafka_server_transaction_coordinator_metrics_transactional_id_count"] == 0
+
+    def test_raft_latencies_are_those_of_the_last_minutes(self, server: Server, client: Connection) -> None:
+        time = VirtualTime()
+        quorum = server.broker.parts.control.metadata.quorum
+        assert quorum is not None
+        statistics = quorum.raft.state.statistics
+        statistics.elections.clear()
+        raft = RaftSeries(quorum, time)
+        average, maximum = (f"kafka_server_raft_metrics_election_latency_{kind}" for kind in ("avg", "max"))
+        assert math.isnan(scrape(raft)[average])
+        statistics.elections.add(0.1)
+        statistics.elections.add(0.3)
+        found = scrape(raft)
+        assert (found[average], found[maximum]) == (200, 300)
+        time.now += LATENCY_S
+        assert scrape(raft)["kafka_server_raftmetrics_election_latency_max"] == 300
+        time.now += LATENCY_S
+        assert scrape(raft)[maximum] == 300
+        assert math.isnan(scrape(raft)[maximum])
+        client.create_topic("t")
+        assert scrape(raft)["kafka_server_raft_metrics_commit_latency_max"] >= 0
+
+    def test_raft_channel_has_the_counts_in_both_spellings(self, server: Server) -> None:
+        quorum = server.broker.parts.control.metadata.quorum
+        assert quorum is not None
+        statistics = quorum.raft.state.statistics
+        statistics.requests, statistics.responses = 7, 6
+        statistics.request_bytes, statistics.response_bytes = 70, 60
+        found = scrape(RaftSeries(quorum, VirtualTime()))
+        names = ("incoming_byte", "outgoing_byte", "request", "response")
+        for family in ("kafka_server_raftchannelmetrics_{}_total", "kafka_server_raft_channel_metrics_{}"):
+            assert [found[family.format(name)] for name in names] == [60, 70, 7, 6]
+
+    def test_minimum_fetch_rate_is_that_of_the_slowest_leader(self) -> None:
+        time, numbers = VirtualTime(), {1: 5, 2: 5}
+        fetchers: Any = SimpleNamespace(request_numbers=lambda: numbers)
+        rates = FetchRates(fetchers, time)
+        assert rates.minimum() == 0
+        time.now += RATE_S
+        numbers |= {1: 5 + 3 * int(RATE_S), 2: 5 + 2 * int(RATE_S)}
+        assert rates.minimum() == 2
+        del numbers[2]
+        assert rates.minimum() == 3
+        numbers.clear()
+        assert rates.minimum() == 0
 
     def test_broker_exports_its_registration(self, server: Server) -> None:
         parts = server.broker.parts

@@ -12,10 +12,13 @@ import pytest
 pytest.importorskip("opentelemetry.proto", reason="needs the extra `telemetry`")
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.app.clock import SystemClock
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.ids import ZERO_UUID, uuid_to_string
+from ottla.metrics.exposition import render
+from ottla.metrics.registry import MetricsRegistry
 from ottla.metrics.series import FamilyStart
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.get_telemetry_subscriptions import (
@@ -37,6 +40,8 @@ from .harness import Connection, Server
 CLIENT_METRICS = 16
 SENT = "org.apache.kafka.producer.record.send.total"
 SENT_FAMILY = "kafka_client_producer_record_send_total"
+LATENCY = "org.apache.kafka.producer.latency"
+LATENCY_FAMILY = "kafka_client_producer_latency"
 NO_ATTRIBUTES: Mapping[str, str] = {}
 
 
@@ -176,6 +181,73 @@ def test_growth_is_added_up_and_gauges_are_replaced(server: Server, clock: Stepp
     families = scraped(server)
     assert [value for _, value in families[SENT_FAMILY]] == [8.0]
     assert "kafka_client_producer_buffer" not in families, "the last push has no value of it"
+
+
+def histogram(temporality: int = 2, attributes: Mapping[str, str] = NO_ATTRIBUTES, **fields: Any) -> bytes:
+    data = MetricsData()
+    found = data.resource_metrics.add().scope_metrics.add().metrics.add(name=LATENCY).histogram
+    found.aggregation_temporality = temporality
+    point = found.data_points.add(**fields)
+    for key, text in attributes.items():
+        point.attributes.add(key=key).value.string_value = text
+    return bytes(data.SerializeToString())
+
+
+def samples_of(server: Server, family: str) -> dict[tuple[str, str | None], float]:
+    """Values of a family in the text of a scrape, by name and bound of the series."""
+    telemetry = server.broker.contexts.telemetry
+    assert telemetry is not None
+    text = b"".join(render(MetricsRegistry(), [telemetry.collect])).decode()
+    (found,) = (each for each in text_string_to_metric_families(text) if each.name == family)
+    assert found.type == "histogram"
+    return {(each.name.removeprefix(family), each.labels.get("le")): each.value for each in found.samples}
+
+
+def test_histogram_is_exported_with_cumulative_buckets(server: Server) -> None:
+    client = server.connect()
+    subscribe(client, metrics="*", interval_ms="1000")
+    known = ask(client)
+    pushed = histogram(
+        count=9, sum=12.5, bucket_counts=[2, 3, 4], explicit_bounds=[0.5, 10.0], attributes={"le": "7", "topic": "t"}
+    )
+    count = otlp([(f"{LATENCY}.count", 1.0)], "gauge")
+    assert push(client, known, pushed + count) == 0
+    assert samples_of(server, LATENCY_FAMILY) == {
+        ("_bucket", "0.5"): 2,
+        ("_bucket", "10"): 5,
+        ("_bucket", "+Inf"): 9,
+        ("_sum", None): 12.5,
+        ("_count", None): 9,
+    }
+    families = scraped(server)
+    assert f"{LATENCY_FAMILY}_count" not in families, "a gauge of that name would repeat a series of the histogram"
+    assert all('topic="t"' in labels for labels, _ in families[LATENCY_FAMILY])
+
+
+def test_growth_of_a_histogram_is_added_up(server: Server, clock: SteppingClock) -> None:
+    client = server.connect()
+    subscribe(client, metrics="*", interval_ms="1000")
+    known = ask(client)
+    buckets: dict[str, Any] = {"bucket_counts": [1, 2], "explicit_bounds": [1.0]}
+    for pushed, expected in (
+        (histogram(1, count=3, sum=4.0, **buckets), [1, 3, 4, 3]),
+        (histogram(1, count=3, sum=4.0, **buckets), [2, 6, 8, 6]),
+        (histogram(1, count=3, sum=4.0, bucket_counts=[1, 2], explicit_bounds=[5.0]), [1, 3, 4, 3]),
+    ):
+        assert push(client, known, pushed) == 0
+        clock.ahead_s += 1
+        assert list(samples_of(server, LATENCY_FAMILY).values()) == expected
+
+
+def test_histogram_beyond_the_bound_of_series_is_omitted_whole(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver, "MAX_CLIENT_SERIES", 5)
+    client = server.connect()
+    subscribe(client, metrics="*", interval_ms="1000")
+    large = histogram(count=4, sum=1.0, bucket_counts=[1, 1, 1, 1], explicit_bounds=[1.0, 2.0, 3.0])
+    assert push(client, ask(client), large + otlp([(SENT, 1)])) == 0
+    families = scraped(server)
+    assert [name for name in families if name.startswith("kafka_client_")] == [SENT_FAMILY]
+    assert families["ottla_client_metrics_omitted_total"] == [("", 1)]
 
 
 def test_early_requests_are_throttled(server: Server, clock: SteppingClock) -> None:
@@ -340,3 +412,16 @@ def test_silent_client_expires(server: Server, clock: SteppingClock) -> None:
     families = scraped(server)
     assert SENT_FAMILY not in families
     assert families["kafka_server_client_metrics_instance_count"] == [("", 0)]
+
+
+def test_start_warns_of_a_subscription_without_receiver(
+    make_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = make_server()
+    subscribe(server.connect(), "producers", metrics="*")
+    for receives, warnings in ((False, 1), (True, 0)):
+        caplog.clear()
+        server.receives_telemetry = receives
+        server.restart()
+        found = [text for text in caplog.messages if "client metrics subscription producers has no effect" in text]
+        assert len(found) == warnings, receives

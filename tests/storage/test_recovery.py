@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import struct
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -445,6 +447,41 @@ def test_clean_start_opens_no_index_of_empty_log(store):
     assert store.stored() == store.expected(3)
 
 
+def test_clean_start_reads_each_file_once_and_leaves_it_closed(store):
+    """With fifty thousand partitions every further call of the system costs a tenth of a second."""
+    store.fill(3)
+    store.manager.shutdown()
+    calls: Counter[tuple[str, str]] = Counter()
+
+    def note(action, path):
+        if path.startswith("/data/t-0/"):
+            calls[action, path] += 1
+
+    store.disk.fault = note
+    store.reopen()
+    store.disk.fault = lambda action, path: None
+    assert set(calls.values()) == {1}
+    assert {action for action, _ in calls} == {"look", "open", "read"}
+    assert store.manager.open_file_count == 0
+    store.fill(3)
+    assert store.stored() == store.expected(6)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_clean_start_rebuilds_index_that_contradicts_its_log(store, caplog, suffix):
+    store.fill(3)
+    store.manager.shutdown()
+    path = f"/data/t-0/00000000000000000000.{suffix}"
+    entry = struct.pack(">ii", 1, 7) if suffix == "index" else struct.pack(">qi", store.clock.now_ms + 9, 1)
+    store.disk.write_bytes(path, entry)
+    with caplog.at_level(logging.WARNING):
+        store.reopen()
+    assert any("rebuilding" in message for message in caplog.messages)
+    assert store.disk.read_bytes(path) != entry
+    store.fill(1)
+    assert store.stored() == store.expected(4)
+
+
 def test_reopened_segment_keeps_largest_timestamp(store):
     store.fill(1)
     newest = store.clock.now_ms + 1
@@ -575,6 +612,19 @@ def test_indexes_of_segment_at_recovery_point_are_rebuilt(store):
     store.disk.crash(NoLuck())
     store.reopen()
     assert store.log.lookup_timestamp(late) == (2, late, 0)
+
+
+def test_truncation_removes_later_segments_durably_first(store):
+    """A power failure in between must not leave a gap before them."""
+    store.fill(30)
+    store.log.flush()
+    end = store.log.segments[1].base_offset
+    store.disk.fault = lambda action, path: OSError(errno.EIO, "power") if action == "truncate" else None
+    with pytest.raises(KafkaError):
+        store.log.truncate_to(2)
+    store.disk.fault = lambda action, path: None
+    store.disk.crash(NoLuck())
+    assert store.reopen().log_end_offset == end
 
 
 def test_broker_starts_on_full_disk(store):

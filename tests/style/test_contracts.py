@@ -87,7 +87,7 @@ def broker_in_tools() -> Forbidden:
     found = {(tool, package) for tool in CONTRACTS[WIRE]["source_modules"] for package in names(LAYERS)}
     found = {(tool.removeprefix("ottla."), package) for tool, package in found if package not in known}
     allowed = {("console", "cli"), ("console", "search"), ("pipeline", "cli"), ("spark", "pipeline")}
-    allowed |= {(tool, "schemas") for tool in ("pipeline", "cli", "search")}
+    allowed |= {(tool, "schemas") for tool in ("pipeline", "console", "cli", "search")}
     return {(tool, package) for tool, package in found if tool != package} - allowed
 
 

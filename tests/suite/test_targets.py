@@ -89,6 +89,19 @@ def test_unit_tests_start_no_broker() -> None:
     assert not [str(path) for path in paths if STARTS_A_BROKER.search(path.read_text())]
 
 
+def test_ci_installs_packages_that_skipped_tests_name() -> None:
+    paths = [path for folder in ("tests", "compat") for path in (ROOT / folder).rglob("*.py")]
+    named = {
+        package
+        for path in paths
+        for packages in re.findall(r"apt-get install ([a-z0-9 .+-]+)", path.read_text())
+        for package in packages.split()
+    }
+    installed = set(re.split(r"[\s:;\"]+", (ROOT / ".ci" / "run").read_text()))
+    assert "chromium-driver" in named
+    assert named <= installed
+
+
 def test_help_names_every_target() -> None:
     printed = subprocess.run(["make"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,8 @@ pytest.importorskip("opentelemetry.proto", reason="needs the extra `telemetry`")
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.telemetry.bounds import MAX_ATTRIBUTES, MAX_POINTS
+from ottla.telemetry.bounds import MAX_ATTRIBUTES, MAX_BUCKETS, MAX_POINTS
+from ottla.telemetry.histogram import PushedHistogram
 from ottla.telemetry.otlp import DecodedMetric, Point, read
 
 
@@ -34,7 +37,7 @@ def test_gauges_and_sums_are_read() -> None:
     total.data_points.add(as_double=1.5)
     total.data_points.add(as_double=float("nan"))
     total.data_points.add(flags=1)
-    scope.metrics.add(name="h").histogram.data_points.add(count=1)
+    scope.metrics.add(name="e").exponential_histogram.data_points.add(count=1)
     parts = [part for part in read(memoryview(data.SerializeToString())) if part is not None]
     assert parts == [
         {"group_id": "g"},
@@ -42,6 +45,37 @@ def test_gauges_and_sums_are_read() -> None:
         DecodedMetric([Point("s", "counter", True, {}, 1.5)], 0),
         DecodedMetric([], 1),
     ]
+
+
+def histogram(**fields: Any) -> DecodedMetric:
+    """The result for one point of a histogram."""
+    data = MetricsData()
+    found = data.resource_metrics.add().scope_metrics.add().metrics.add(name="h").histogram
+    found.data_points.add(**fields)
+    (metric,) = metrics_of(data)
+    return metric
+
+
+def test_histogram_has_cumulative_buckets() -> None:
+    (point,) = histogram(count=6, sum=7.5, bucket_counts=[1, 0, 5], explicit_bounds=[0.5, 2.0]).points
+    assert point == Point("h", "histogram", False, {}, PushedHistogram((0.5, 2.0), (1.0, 1.0, 6.0), 7.5))
+    (point,) = histogram(count=3).points
+    assert point.value == PushedHistogram((), (3.0,), None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"count": 7, "bucket_counts": [1, 5], "explicit_bounds": [1.0]},
+        {"count": 6, "bucket_counts": [1, 5], "explicit_bounds": [1.0, 2.0]},
+        {"count": 6, "bucket_counts": [1, 0, 5], "explicit_bounds": [2.0, 2.0]},
+        {"count": 6, "bucket_counts": [1, 0, 5], "explicit_bounds": [1.0, float("nan")]},
+        {"count": 6, "bucket_counts": [1, 5], "explicit_bounds": [float("inf")]},
+        {"bucket_counts": [0] * (MAX_BUCKETS + 1), "explicit_bounds": [float(bound) for bound in range(MAX_BUCKETS)]},
+    ],
+)
+def test_histogram_that_is_malformed_or_too_large_is_omitted(fields: dict[str, Any]) -> None:
+    assert histogram(**fields) == DecodedMetric([], 1)
 
 
 def test_points_and_attributes_of_a_metric_are_bounded() -> None:

@@ -1,7 +1,6 @@
 """A real browser at a real console: each page is loaded, checked for accessibility, and used.
 
-Skipped without Chromium and its driver (Debian: `apt-get install chromium chromium-driver`). OTTLA_SCREENSHOTS=DIR
-writes pictures of all pages, light, dark and as on a phone.
+OTTLA_SCREENSHOTS=DIR writes pictures of all pages, light, dark and as on a phone.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ from ottla.common.config.properties import format_properties
 from ottla.console.producing import produce_record
 from ottla.record.builder import RecordData
 
+from ..scale import size
+from .browser import fill, needs_chromium, press, until
 from .conftest import PASSWORDS
 from .process import console
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="no Chromium: apt-get install chromium chromium-driver"
-)
+pytestmark = needs_chromium
 AXE = "axe-core@4.14.1"
 CACHE = Path(__file__).parents[2] / ".cache" / "web"
 TOPIC, GROUP = "browsed", "browsing"
@@ -37,6 +35,8 @@ PAGES = {
     "records": f"/topics/{TOPIC}/records",
     "search": f"/topics/{TOPIC}/records?q=value.id+%3D%3D+7&order=oldest",
     "record": f"/topics/{TOPIC}/records/0/3",
+    "versions": f"/topics/{TOPIC}/records/0/3/versions",
+    "versions-side": f"/topics/{TOPIC}/records/0/3/versions?layout=side",
     "live": f"/topics/{TOPIC}/live",
     "topic": f"/topics/{TOPIC}",
     "settings": f"/topics/{TOPIC}/settings",
@@ -45,6 +45,7 @@ PAGES = {
     "topic-groups": f"/topics/{TOPIC}/groups",
     "produce": f"/topics/{TOPIC}/produce",
     "manage": f"/topics/{TOPIC}/manage",
+    "clone": f"/topics/{TOPIC}/clone?name=browsed-copy",
     "trim": f"/topics/{TOPIC}/trim?before=2",
     "groups": "/groups",
     "group": f"/group?id={GROUP}",
@@ -54,9 +55,10 @@ PAGES = {
     "users": "/users",
     "acls": "/acls",
     "quotas": "/quotas",
+    "clients": "/clients",
+    "subscription": "/subscription",
 }
 SIZES = {"light": (1280, 860), "dark": (1280, 860), "phone": (390, 844)}
-WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -77,24 +79,6 @@ def url(servers: str, admin: Cluster, tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    pytest.importorskip("selenium", reason="no selenium: pip install 'ottla[test]'")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_page_load_timeout(WAIT_S)
-    driver.set_script_timeout(WAIT_S)
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture(scope="module")
 def axe() -> str | None:
     """The script of axe-core; None where npm cannot fetch it."""
     script = CACHE / "node_modules" / "axe-core" / "axe.min.js"
@@ -105,29 +89,13 @@ def axe() -> str | None:
 
 
 @pytest.fixture(scope="module")
-def signed_in(browser: Any, url: str) -> Any:
+def signed_in(chromium: Any, url: str) -> Any:
+    browser = chromium
     browser.get(url + "/topics")
     fill(browser, name="admin", password=PASSWORDS["admin"])
     press(browser, "Sign in")
     until(browser, "return document.title.startsWith('Topics')")
     return browser
-
-
-def fill(browser: Any, **fields: str) -> None:
-    for name, text in fields.items():
-        control = browser.find_element("css selector", f"main [name='{name}']")
-        control.clear()
-        control.send_keys(text)
-
-
-def press(browser: Any, text: str) -> None:
-    browser.find_element("xpath", f"//main//button[text()='{text}']").click()
-
-
-def until(browser: Any, script: str) -> None:
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    WebDriverWait(browser, WAIT_S).until(lambda driver: driver.execute_script(script))
 
 
 def resize(browser: Any, kind: str) -> None:
@@ -151,7 +119,7 @@ def serious(browser: Any, axe: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize("kind", size(("phone",), tuple(SIZES)))
 def test_pages_are_accessible_and_fit_the_screen(signed_in, url, axe, kind):
     browser = signed_in
     resize(browser, kind)
@@ -171,8 +139,23 @@ def test_pages_are_accessible_and_fit_the_screen(signed_in, url, axe, kind):
         pytest.skip("axe-core could not be fetched by npm: accessibility was not checked")
 
 
-def test_list_of_topics_fills_in_sizes(signed_in, url):
+def test_list_of_topics_fills_in_sizes_and_rates(signed_in, url):
     signed_in.get(url + "/topics")
+    until(signed_in, "return [...document.querySelectorAll('[data-cell]')].every((e) => e.textContent !== '-')")
+
+
+def test_overview_draws_rates_and_names_the_busiest(signed_in, url, admin):
+    signed_in.get(url + "/")
+    until(signed_in, "return document.querySelectorAll('[data-rows-of=topics] a').length > 0")
+    produce_record(admin, TOPIC, 0, RecordData(1, None, b"x"))
+    until(signed_in, "return document.querySelector('#chart polyline').getAttribute('points').length > 0")
+    until(signed_in, "return Number(document.getElementById('chart-most').textContent) > 0")
+    assert signed_in.find_element("css selector", f"[data-rows-of=topics] a[href$='/{TOPIC}']").text == TOPIC
+
+
+def test_cluster_page_fills_in_sizes(signed_in, url):
+    signed_in.get(url + "/cluster")
+    until(signed_in, "return document.querySelectorAll('[data-size-of]').length > 0")
     until(signed_in, "return [...document.querySelectorAll('[data-size-of]')].every((e) => e.textContent !== '-')")
 
 

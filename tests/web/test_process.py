@@ -38,9 +38,12 @@ def test_missing_extra_is_named_with_its_remedy():
     [
         (["--host", "0.0.0.0"], "without TLS"),
         (["--public-url", "ftp://x"], "--public-url"),
-        (["-b", "nonsense"], "not an address"),
+        (["-b", "broker:port"], "not an address"),
         (["--tls-cert", "/no/chain.pem", "--tls-key", "/no/key.pem"], "can't be used"),
         (["--audit-log", "/no/such/folder/audit.log"], "--audit-log"),
+        (["--tables", "/no/such/folder"], "--tables"),
+        (["--metrics-url", "ftp://x"], "--metrics-url"),
+        (["--metrics-token-file", "/no/token"], "requires --metrics-url"),
     ],
 )
 def test_wrong_options_end_with_one_sentence(arguments, reason):
@@ -50,12 +53,31 @@ def test_wrong_options_end_with_one_sentence(arguments, reason):
     assert done.stderr.count("\n") == 1
 
 
+def test_tables_of_a_console_need_its_port():
+    done = run("start", "--console-tables", ".")
+    assert done.returncode == 2
+    assert done.stderr.endswith("--console-tables requires --console-port\n")
+
+
 def test_credentials_in_client_properties_are_refused(tmp_path):
     properties = tmp_path / "client.properties"
     properties.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=x y=z;\n")
     done = run("console", "--command-config", str(properties))
     assert done.returncode == 2
     assert "would make every browser act as one user" in done.stderr
+
+
+def test_wrong_mask_file_ends_with_one_sentence(tmp_path):
+    masks = tmp_path / "masks.toml"
+    masks.write_text('[[masks]]\ntopic = "a"\nfields = ["value..a"]\nmethod = "hidden"\n')
+    data = ("--data-dir", str(tmp_path / "data"), "--port", "0")
+    for arguments in (["console", "--masks"], ["start", *data, "--console-port", "0", "--console-masks"]):
+        done = run(*arguments, str(masks))
+        assert done.returncode == 2, done.stderr
+        assert "masks.toml: [[masks]] number 1: 'value..a' is not a path" in done.stderr
+        assert done.stderr.count("\n") == 1
+    done = run("start", *data, "--console-masks", str(masks))
+    assert (done.returncode, "requires --console-port" in done.stderr) == (2, True)
 
 
 def test_port_in_use_is_reported():
@@ -82,13 +104,17 @@ def address_in(log: str) -> str | None:
 
 
 def test_console_of_a_broker_ends_with_it():
-    with Broker(arguments=["--console-port", "0"]) as broker:
+    with Broker(arguments=["--console-port", "0", "--metrics-port", "0"]) as broker:
         deadline = time.monotonic() + WAIT_S
         while (url := address_in(broker.logs())) is None:
             assert time.monotonic() < deadline, broker.logs()
             time.sleep(0.05)
         with urllib.request.urlopen(url, timeout=WAIT_S) as response:
             assert b"Healthy: 1 broker" in response.read()
+        with urllib.request.urlopen(url + "/clients", timeout=WAIT_S) as response:
+            shown = response.read()
+        assert b"Clients push once a subscription asks them to" in shown, "it reads the metrics of its broker"
+        assert b"Not shown" not in shown
         broker.kill()
         port = int(url.rpartition(":")[2])
         while is_open(port):

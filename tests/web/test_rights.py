@@ -9,7 +9,8 @@ import pytest
 
 from ottla.client.admin.acls import AclFilter
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import LATEST_TIMESTAMP, ResourceType
+from ottla.client.wire.model import LATEST_TIMESTAMP, ConfigOperation, ResourceType
+from ottla.common.kafka.acl import Permission
 from ottla.console.producing import produce_record
 from ottla.console.route import Operation
 from ottla.console.routes import ROUTES
@@ -18,7 +19,7 @@ from ottla.record.builder import RecordData
 from ..console.browsing import Answer, Browser
 from .forms import Page
 
-TOPIC, GROUP, USER = "rights", "rights group", "mallory"
+TOPIC, GROUP, USER, SUBSCRIPTION = "rights", "rights group", "mallory", "rights subscription"
 ACL = {
     "type": "topic",
     "name": "rights",
@@ -38,6 +39,7 @@ CHANGES: dict[str, tuple[str | None, str, dict[str, str]]] = {
         {},
     ),
     "topic partitions": (f"/topics/{TOPIC}/manage", f"/topics/{TOPIC}/partitions", {"total": "2"}),
+    "clone": (f"/topics/{TOPIC}/clone?name=rights-clone", f"/topics/{TOPIC}/clone", {}),
     "trim": (f"/topics/{TOPIC}/trim?before=2", f"/topics/{TOPIC}/trim", {"confirm": TOPIC}),
     "topic delete": (f"/topics/{TOPIC}/manage", f"/topics/{TOPIC}/delete", {"confirm": TOPIC}),
     "group reset": (
@@ -56,6 +58,16 @@ CHANGES: dict[str, tuple[str | None, str, dict[str, str]]] = {
     "acl create": (None, "/acls", ACL | {"principal": "User:mallory"}),
     "acl remove": ("/acl/remove?" + urlencode(ACL), "/acl/remove", {"confirm": "User:eve"}),
     "quota set": (None, "/quotas", {"user choice": "default", "producer_byte_rate": "1000"}),
+    "subscription set": (
+        "/subscription/preview?" + urlencode({"name": SUBSCRIPTION, "metrics": "b.", "interval.ms": "60000"}),
+        "/subscription",
+        {},
+    ),
+    "subscription delete": (
+        "/subscription?" + urlencode({"name": SUBSCRIPTION}),
+        "/subscription/delete",
+        {"confirm": SUBSCRIPTION},
+    ),
 }
 DESTROYING = [row.name for row in ROUTES if row.operation is Operation.DESTROY]
 APPLIED = [name for name in CHANGES if name != "transaction end"]
@@ -70,6 +82,7 @@ def world(admin: Cluster, sign_in) -> Iterator[Browser]:
         produce_record(admin, TOPIC, 0, RecordData(1, None, str(number).encode()))
     admin.groups.commit_offsets(GROUP, {(TOPIC, 0): 3})
     admin.users.put(USER, "SCRAM-SHA-512", "password", 4096)
+    admin.configs.alter(ResourceType.CLIENT_METRICS, SUBSCRIPTION, [("metrics", ConfigOperation.SET, "a.")])
     assert browser.post("/acls", {"token": browser.token, **ACL}).status == 303
     yield browser
     for name in admin.topics.all():
@@ -80,6 +93,7 @@ def world(admin: Cluster, sign_in) -> Iterator[Browser]:
     for user in admin.users.all():
         admin.users.remove(user.name, user.mechanism)
     admin.acls.delete([AclFilter(principal="User:eve"), AclFilter(principal="User:mallory")])
+    admin.client_metrics.delete(SUBSCRIPTION)
     for quota in admin.quotas.all():
         admin.quotas.alter(list(quota.entity.items()), dict.fromkeys(quota.limits))
 
@@ -97,6 +111,7 @@ def state(admin: Cluster) -> tuple[object, ...]:
         admin.users.all(),
         admin.acls.find(AclFilter()),
         admin.quotas.all(),
+        admin.client_metrics.all(),
     )
 
 
@@ -157,5 +172,30 @@ def test_changed_topic_refuses_an_older_page(world, admin):
 def test_pages_follow_the_rights_of_the_user(world, sign_in):
     reader = sign_in("reader")
     assert reader.get(f"/topics/{TOPIC}/records").status == 200
-    statuses = {page: reader.get(page).status for page in ("/users", "/acls", "/quotas", "/cluster")}
-    assert statuses == {"/users": 200, "/acls": 200, "/quotas": 403, "/cluster": 200}
+    statuses = {page: reader.get(page).status for page in ("/users", "/acls", "/quotas", "/cluster", "/clients")}
+    assert statuses == {"/users": 200, "/acls": 200, "/quotas": 403, "/cluster": 200, "/clients": 200}
+
+
+def test_records_of_a_topic_need_the_right_to_read_it(world, admin, sign_in):
+    rule = ACL | {"principal": "User:reader", "permission": "deny"}
+    assert world.post("/acls", {"token": world.token, **rule}).status == 303
+    reader = sign_in("reader")
+    secret = RecordData(1, b"key-1", b"content-1")
+    left = [secret]
+
+    def leaves() -> bool:
+        """True at the end of the tail, which reads a record that is produced after its start."""
+        if left and b"Waiting" in reader.answer.body:
+            produce_record(admin, TOPIC, 0, left.pop())
+        return b"event: end" in reader.answer.body
+
+    produce_record(admin, TOPIC, 0, secret)
+    try:
+        for row in ROUTES:
+            if row.operation is Operation.READ_RECORDS and row.setting is None:
+                path = row.path.format(topic=TOPIC, partition=0, offset=3)
+                answer = reader.send("GET", path, leaves=leaves)
+                assert answer.status == (200 if row.name in ("export", "tail") else 403), row
+                assert b"content-1" not in answer.body, row
+    finally:
+        admin.acls.delete([AclFilter(principal="User:reader", permission=Permission.DENY)])

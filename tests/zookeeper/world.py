@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from simulation.zookeeper import SimZooKeeper
@@ -197,7 +196,7 @@ def content(image: MetadataImage) -> dict[str, Any]:
 
 
 def plain(topic: TopicImage) -> tuple[bytes, dict[int, PartitionImage]]:
-    return topic.topic_id, {index: replace(each, directories=()) for index, each in topic.partitions.items()}
+    return topic.topic_id, {index: each._replace(directories=()) for index, each in topic.partitions.items()}
 
 
 def check_valid(image: MetadataImage) -> None:

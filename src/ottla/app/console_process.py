@@ -1,6 +1,7 @@
 """The console of `ottla start --console-port`: a process of its own, so that the broker's loop serves no page.
 
-Nothing of the console is imported here. The process ends with this one, also after a crash: its pipe is closed then.
+Its mask file is read here only to check it. The process ends with this one, also after a crash: its pipe is closed
+then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from ottla.common.config.properties import load_properties
 from ottla.common.errors import OperatorError
 from ottla.common.platform.endpoint import Endpoint
+from ottla.pipeline.stores.locations import require_directory
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +29,15 @@ _OF_COMMANDS = ("OTTLA_PROFILE", "OTTLA_COMMAND_CONFIG", "OTTLA_BOOTSTRAP_SERVER
 class ConsoleProcess:
     """A console on this machine for one listener of the cluster."""
 
-    def __init__(self, port: int, config_file: str | None) -> None:
-        """`config_file` has the client properties for a listener with TLS or SASL. Raises OperatorError."""
+    def __init__(
+        self, port: int, config_file: str | None, masks_file: str | None, tables: str | None, token_file: str | None
+    ) -> None:
+        """`config_file` has the client properties for a listener with TLS or SASL, `masks_file` the mask rules.
+
+        `tables` is a directory or a URL; `token_file` has the token of the metrics.
+
+        Raises OperatorError.
+        """
         missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
         if missing:
             raise OperatorError(
@@ -36,8 +45,15 @@ class ConsoleProcess:
             )
         self._port = port
         self._config_file = None if config_file is None else os.path.abspath(config_file)
+        self._masks_file = None if masks_file is None else os.path.abspath(masks_file)
+        if masks_file is not None:
+            from ottla.console.mask_policy import read_masks  # imported here: most consoles have no mask file
+
+            read_masks(masks_file, b"", "--console-masks")
         properties = {} if config_file is None else load_properties(config_file, "--console-config")
         self._protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+        self._tables = None if tables is None else require_directory(tables, "--console-tables")
+        self._token_file = None if token_file is None else os.path.abspath(token_file)
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
 
@@ -51,11 +67,19 @@ class ConsoleProcess:
             "security.protocol of one in --console-config"
         )
 
-    def start(self, bootstrap_servers: str) -> None:
-        """Start the process."""
+    def start(self, bootstrap_servers: str, metrics: Sequence[str] = ()) -> None:
+        """Start the process; `metrics` has the addresses of metrics of brokers that use no TLS."""
         command = [sys.executable, "-P", "-m", "ottla", "console", "-b", bootstrap_servers, "--port", str(self._port)]
         if self._config_file is not None:
             command += ["--command-config", self._config_file]
+        if self._masks_file is not None:
+            command += ["--masks", self._masks_file]
+        if self._tables is not None:
+            command += ["--tables", self._tables]
+        for address in metrics:
+            command += ["--metrics-url", f"http://{address}/metrics"]
+        if metrics and self._token_file is not None:
+            command += ["--metrics-token-file", self._token_file]
         environment = {name: value for name, value in os.environ.items() if name not in _OF_COMMANDS}
         theirs, self._pipe = os.pipe()
         try:

@@ -197,6 +197,8 @@ Examples:
     metavar="FILE",
     help="Client properties of the console, for a listener with TLS or SASL.",
 )
+@click.option("--console-masks", type=PATH, metavar="FILE", help="Mask rules of the console, a TOML file.")
+@click.option("--console-tables", metavar="DIR", help="Directory or URL of tables of the pipeline, for the console.")
 @click.option("--brokers", type=click.IntRange(1, 64), metavar="N", help="Number of brokers of a local cluster.")
 @click.option(
     "--replace-node",

@@ -188,7 +188,7 @@ class BrokerProcess:
         listeners = self._accept([each for each in bound if each not in self._of_controller(bound)], connections)
         self._announce(broker, bound, metrics)
         self._measure_lag(loop, broker)
-        await self._serve_console(broker)
+        await self._serve_console(broker, metrics)
         if self._failure is None and self._hands_over:
             await broker.hand_over()
         for listener in listeners:
@@ -238,10 +238,11 @@ class BrokerProcess:
             self._console.choose([each.endpoint for each in bound if each not in self._of_controller(bound)])
         return bound
 
-    async def _serve_console(self, broker: Broker) -> None:
+    async def _serve_console(self, broker: Broker, metrics: Bound | None) -> None:
         """Run the console, if there is one, until the broker stops."""
         if self._console is not None:
-            self._console.start(self._console.choose(broker.advertised_listeners).address)
+            plain = [] if metrics is None or metrics.endpoint.listener.encrypts else [metrics.endpoint.address]
+            self._console.start(self._console.choose(broker.advertised_listeners).address, plain)
         await self._stop.wait()
         if self._console is not None:
             await asyncio.to_thread(self._console.close)

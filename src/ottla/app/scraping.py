@@ -19,7 +19,7 @@ from ottla.metrics.series import Collector, FamilyStart, Rate, Step, label_text
 from ottla.net.connection_set import ConnectionSet
 from ottla.server.broker import Broker
 from ottla.server.wiring.group_series import GroupSeries
-from ottla.server.wiring.node_series import NodeLabels, RaftSeries, alias_series, registration_series
+from ottla.server.wiring.node_series import FetchRates, NodeLabels, RaftSeries, alias_series, registration_series
 from ottla.server.wiring.partition_series import PartitionSeries
 from ottla.server.wiring.request_series import RequestSeries
 
@@ -37,6 +37,11 @@ _IDLE = (
     "ottla_loop_idle_ratio",
 )
 _SOCKETS = "kafka_server_socket_server_metrics_"
+MAX_CLIENT_SOFTWARE = 200
+"""Series of `connections`; the connections of further clients have the name `OTHER_SOFTWARE`."""
+UNKNOWN_SOFTWARE = ("unknown", "unknown")
+"""Of clients that don't name it, as in Apache Kafka."""
+OTHER_SOFTWARE = ("other", "other")
 
 
 class ScrapedProcess(NamedTuple):
@@ -56,9 +61,16 @@ def collectors(process: ScrapedProcess) -> list[Collector]:
     broker, parts = process.broker, process.broker.parts
     clock = parts.node_runtime.clock
     parts.statistics.measure_phases()
+    broker.contexts.admin.keeps_software = True
+    process.registry.gauge(
+        "kafka_server_replicafetchermanager_minfetchrate",
+        "Lowest rate of Fetch requests from this broker to one leader, per second.",
+        {"clientId": "Replica"},
+        read=FetchRates(parts.replicas.fetchers, clock).minimum,
+    )
     found: list[Collector] = [
         _process_series(process.is_stopping),
-        _connection_series(process.connections, process.listeners, process.registry),
+        connection_series(process.connections, process.listeners, process.registry),
         registration_series(
             NodeLabels(process.config.node_id, process.config.rack, broker.cluster_id),
             broker.advertised_listeners,
@@ -124,21 +136,31 @@ def disk_bytes(counters: str) -> Iterable[tuple[str, int]]:
             yield name.removesuffix("_bytes"), int(value)
 
 
-def _connection_series(sets: Sequence[ConnectionSet], listeners: Sequence[str], registry: MetricsRegistry) -> Collector:
+def connection_series(sets: Sequence[ConnectionSet], listeners: Sequence[str], registry: MetricsRegistry) -> Collector:
+    """Collector of the open connections, by listener and by the client's software."""
     accepted = registry.counter(f"{_SOCKETS}connection_creation_total", "Connections accepted")
     creation = Rate(CONNECTION_RATE_S, time.monotonic(), accepted.value)
     closing = Rate(CONNECTION_RATE_S, time.monotonic(), 0)
 
     def collect() -> Iterator[Step]:
         counts = dict.fromkeys(listeners, 0)
+        software: dict[tuple[str, str, str], int] = {}
         for each in sets:
             for connection in list(each.connections.values()):
                 name = connection.listener.name
                 counts[name] = counts.get(name, 0) + 1
+                key = (name, *(connection.client_software or UNKNOWN_SOFTWARE))
+                if key not in software and len(software) >= MAX_CLIENT_SOFTWARE:
+                    key = (name, *OTHER_SOFTWARE)
+                software[key] = software.get(key, 0) + 1
                 yield None
         yield FamilyStart(f"{_SOCKETS}connection_count", "Open connections of a listener.")
         for name, count in counts.items():
             yield label_text((("listener", name), ("networkProcessor", "0"))), count
+        yield FamilyStart(f"{_SOCKETS}connections", "Open connections by the client's software (KIP-511).")
+        for (listener, software_name, version), count in software.items():
+            labels = (("client_software_name", software_name), ("client_software_version", version))
+            yield label_text((*labels, ("listener", listener), ("networkProcessor", "0"))), count
         now_s = time.monotonic()
         yield FamilyStart(f"{_SOCKETS}connection_creation_rate", "Connections accepted by all listeners, per second.")
         yield "", creation.measure(now_s, accepted.value)

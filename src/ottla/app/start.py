@@ -67,6 +67,8 @@ class StartOptions(NamedTuple):
     metrics_names: str = "strimzi"
     console_port: int | None = None
     console_config: str | None = None
+    console_masks: str | None = None
+    console_tables: str | None = None
 
 
 def run(options: StartOptions) -> int:
@@ -171,12 +173,19 @@ def run_broker(options: StartOptions) -> int:
 def console_process(options: StartOptions) -> ConsoleProcess | None:
     """The console to run beside the broker, if one is asked for. Raises OperatorError."""
     if options.console_port is None:
-        if options.console_config is not None:
-            raise OperatorError("--console-config requires --console-port")
+        for option in ("console_config", "console_masks", "console_tables"):
+            if getattr(options, option) is not None:
+                raise OperatorError(f"--{option.replace('_', '-')} requires --console-port")
         return None
     from ottla.app.console_process import ConsoleProcess  # imported here: most brokers have no console
 
-    return ConsoleProcess(options.console_port, options.console_config)
+    return ConsoleProcess(
+        options.console_port,
+        options.console_config,
+        options.console_masks,
+        options.console_tables,
+        options.metrics_token_file,
+    )
 
 
 def without_ignored(config: BrokerConfig) -> BrokerConfig:

@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.app.clock import SystemClock
 from ottla.app.disk import RealDisk
@@ -85,7 +85,7 @@ class Supervisor:
             if await self._wait_until_ready():
                 self._announce()
                 if self._console is not None:
-                    self._console.start(self._plan.bootstrap_servers)
+                    self._console.start(self._plan.bootstrap_servers, self._metrics())
                 await self._stopping.wait()
         finally:
             self._stopping.set()
@@ -151,12 +151,20 @@ class Supervisor:
             "cluster_id": plan.cluster_id,
             "bootstrap_servers": plan.bootstrap_servers,
             "data_dir": plan.data_dir,
-            "brokers": [json.loads(self._disk.read_bytes(self._ready_path(broker))) for broker in plan.brokers],
+            "brokers": self._ready_brokers(),
         }
         try:
             self._disk.write_atomic(self._ready_file, json.dumps(content, indent=2).encode() + b"\n")
         except OSError as error:
             logger.error("writing the ready file %s failed: %s", self._ready_file, error.strerror)
+
+    def _ready_brokers(self) -> list[dict[str, Any]]:
+        """The contents of the brokers' ready files."""
+        return [json.loads(self._disk.read_bytes(self._ready_path(broker))) for broker in self._plan.brokers]
+
+    def _metrics(self) -> list[str]:
+        """Addresses of the brokers' metrics."""
+        return [address for each in self._ready_brokers() if (address := each["metrics"]) is not None]
 
     # -- one broker ------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
 from ottla.cli.command import (
@@ -15,13 +13,9 @@ from ottla.cli.command import (
     print_json,
     print_table,
 )
+from ottla.cli.metrics_token import read_token
 from ottla.common.errors import OperatorError
 
-TIMEOUT_S = 10
-MAX_PAGE_BYTES = 256 * 1024 * 1024
-_INFO = "ottla_client_info{"
-_LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
-_ESCAPED = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 COLUMNS = ("client_id", "client_software_name", "client_software_version", "client_source_address", "group_id")
 
 
@@ -86,42 +80,15 @@ def clients(urls: tuple[str, ...], token_file: str | None, as_json: bool) -> Non
 
     Reads the Prometheus endpoint of brokers. A client pushes to one broker at a time.
     """
-    found = [row for url in urls for row in _clients(_page(url, token_file))]
+    from ottla.client.views.pushed_metrics import MetricsSource, pushing_clients, require_url
+
+    token = None if token_file is None else read_token(token_file, "--token-file")
+    for url in urls:
+        require_url(url, "--url")
+    found = [row for url in urls for row in pushing_clients(MetricsSource(url, token))]
     found.sort(key=lambda row: (row.get("client_id", ""), row.get("client_instance_id", "")))
     if as_json:
         print_json(found)
         return
     rows = [[*(row.get(name) for name in COLUMNS), row.get("client_instance_id")] for row in found]
     print_table(("client id", "software", "version", "address", "group", "instance id"), rows)
-
-
-def _page(url: str, token_file: str | None) -> str:
-    """The metrics of a broker. Raises OperatorError."""
-    from http.client import HTTPException
-    from urllib.request import Request, urlopen
-
-    if not url.startswith(("http://", "https://")):
-        raise OperatorError(f"--url {url} is not an http or https URL, such as http://127.0.0.1:9404/metrics")
-    headers = {}
-    try:
-        if token_file is not None:
-            with open(token_file, encoding="ascii") as file:
-                headers["Authorization"] = f"Bearer {file.read().strip()}"
-        with urlopen(Request(url, headers=headers), timeout=TIMEOUT_S) as response:
-            page: bytes = response.read(MAX_PAGE_BYTES)
-    except (OSError, ValueError, HTTPException) as error:
-        raise OperatorError(f"the metrics at {url} can't be read: {error}; check --url and --token-file") from error
-    return page.decode("utf-8", "replace")
-
-
-def _clients(page: str) -> list[dict[str, str]]:
-    """The labels of each client."""
-    return [
-        {name: _unescaped(value) for name, value in _LABEL.findall(line)}
-        for line in page.split("\n")
-        if line.startswith(_INFO)
-    ]
-
-
-def _unescaped(value: str) -> str:
-    return re.sub(r"\\.", lambda match: _ESCAPED.get(match[0], match[0]), value)

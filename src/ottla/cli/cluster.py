@@ -69,10 +69,11 @@ def describe(problems: bool, as_json: bool, bootstrap_server: str) -> None:
         return
 
     with open_cluster(bootstrap_server) as client:
-        health, leaderless = cluster_health(client)
+        health, leaderless, fenced = cluster_health(client)
         expiring = _expiring_certificates(client)
     summary = health._asdict()
     if as_json:
+        summary["last_seen_ms"] = {each.node_id: each.last_seen_ms for each in fenced}
         summary["expiring_certificates"] = expiring
         print_json({**summary, "partitions_without_leader": [each._asdict() for each in leaderless]})
         return
@@ -80,6 +81,8 @@ def describe(problems: bool, as_json: bool, bootstrap_server: str) -> None:
     for name, value in summary.items():
         text = ",".join(str(item) for item in value) or "none" if isinstance(value, list) else str(value)
         click.echo(f"{name.replace('_', ' ') + ':':<{width}}{text}")
+    for broker in fenced:
+        click.echo(f"broker {broker.node_id} is fenced, {broker.text}")
     for each in leaderless[:MAX_CAUSES]:
         click.echo(f"{each.topic}-{each.partition} has no leader: {each.cause}")
     if len(leaderless) > MAX_CAUSES:
@@ -123,7 +126,9 @@ def _expiring_certificates(client: Cluster) -> list[dict[str, Any]]:
 def brokers(as_json: bool, bootstrap_server: str) -> None:
     """List the registered brokers.
 
-    For each broker: state, rack, the number of partitions that it leads and replicates, and its version.
+    For each broker: state, rack, the number of partitions that it leads and replicates, and its version. Fenced brokers
+    have the time since their last metadata fetch. It is unknown if it was before the last election of a controller, and
+    five minutes after the end of a broker without a controller.
     """
     from ottla.client.views.health import broker_loads
     from ottla.common.platform.endpoint import format_address
@@ -140,14 +145,17 @@ def brokers(as_json: bool, bootstrap_server: str) -> None:
             "replicas": each.replicas,
             "in_sync": each.in_sync,
             "version": each.version,
+            "last_seen_ms": None if each.last_seen is None else each.last_seen.last_seen_ms,
         }
         for each in loads
     ]
     if as_json:
         print_json(rows)
         return
-    columns = ("id", "address", "rack", "state", "leads", "replicas", "in sync", "version")
-    print_table(columns, [tuple(row.values()) for row in rows], right=("id", "leads", "replicas", "in sync"))
+    columns = ("id", "address", "rack", "state", "leads", "replicas", "in sync", "version", "last seen")
+    texts = [None if each.last_seen is None else each.last_seen.age_text for each in loads]
+    cells = [(*list(row.values())[:-1], text) for row, text in zip(rows, texts, strict=True)]
+    print_table(columns, cells, right=("id", "leads", "replicas", "in sync"))
 
 
 @cluster.command(examples=("ottla cluster quorum", "ottla cluster quorum --json"))

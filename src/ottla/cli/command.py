@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from ottla.common.control_chars import escape_control_chars
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
 from ottla.common.kafka.ids import MIN_NODE_ID
 from ottla.common.kafka.integers import MAX_INT
@@ -382,12 +381,15 @@ def print_json(value: object, indent: int | None = 2) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """Print a rich table on a terminal, and plain aligned columns without truncation to a pipe. `right` names the
-    columns to align right.
+    """Print a rich table with shortened names on a terminal, and plain aligned columns in full to a pipe.
+
+    `right` names the columns to align right.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     if sys.stdout.isatty():
-        _print_rich_table(columns, cells, right)
+        from ottla.cli.terminal_table import print_on_terminal  # imported here: rich takes long to load
+
+        print_on_terminal(columns, cells, right)
         return
     widths = [max(len(column), *(len(row[i]) for row in cells), 0) for i, column in enumerate(columns)]
     for line in ([column.upper() for column in columns], *cells):
@@ -396,20 +398,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right:
             for text, width, column in zip(line, widths, columns, strict=True)
         )
         click.echo("  ".join(padded).rstrip())
-
-
-def _print_rich_table(columns: Sequence[str], cells: list[list[str]], right: Sequence[str]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(escape_control_chars(text)) for text in row))
-    Console(file=sys.__stdout__).print(table)
 
 
 def _cell(value: object) -> str:

@@ -76,7 +76,7 @@ def describe(as_json: bool, bootstrap_server: str) -> None:
 
 @features.command(
     examples=(
-        "ottla cluster features upgrade            # to the newest levels that all nodes support",
+        "ottla cluster features upgrade            # to the levels of a new cluster",
         "ottla cluster features upgrade --release-version 4.0 --dry-run",
         "ottla cluster features upgrade --metadata 4.1-IV1",
         "ottla cluster features upgrade --feature group.version=1 --feature transaction.version=2",
@@ -97,21 +97,26 @@ def upgrade(
 ) -> None:
     """Raise feature levels.
 
-    Run it after every node was upgraded. Without a level, all features are raised to the newest level that every node
-    supports, after a confirmation.
+    Run it after every node was upgraded. Without a level, features are raised to the levels that `ottla format` gives a
+    new cluster, after a confirmation. Higher levels and `kraft.version` are only raised by name.
     """
     from ottla.client.wire.model import UpgradeType
 
     if release_version is None and metadata is None and not feature:
-        wanted = _newest(bootstrap_server)
-        if not dry_run and not yes:
-            _update(bootstrap_server, wanted, operator.gt, UpgradeType.UPGRADE, dry_run=True, as_json=as_json)
+        wanted = _levels_of_new_clusters(bootstrap_server)
+        ask = not dry_run and not yes
+        raises = _update(
+            bootstrap_server, wanted, operator.gt, UpgradeType.UPGRADE, dry_run=dry_run or ask, as_json=as_json
+        )
+        if ask and raises:
             _confirm()
-        _update(bootstrap_server, wanted, operator.gt, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
+            _update(bootstrap_server, wanted, operator.gt, UpgradeType.UPGRADE, dry_run=False, as_json=as_json)
+        _print_dry_run(dry_run=dry_run, as_json=as_json)
         return
     wanted = _wanted(release_version, metadata, feature)
     only = operator.gt if release_version is not None else None
     _update(bootstrap_server, wanted, only, UpgradeType.UPGRADE, dry_run=dry_run, as_json=as_json)
+    _print_dry_run(dry_run=dry_run, as_json=as_json)
 
 
 @features.command(
@@ -144,6 +149,7 @@ def downgrade(
     only = operator.lt if release_version is not None else None
     how = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
     _update(bootstrap_server, wanted, only, how, dry_run=dry_run, as_json=as_json)
+    _print_dry_run(dry_run=dry_run, as_json=as_json)
 
 
 def newest_levels(supported: Iterable[Mapping[str, FeatureInfo]]) -> dict[str, int]:
@@ -153,8 +159,15 @@ def newest_levels(supported: Iterable[Mapping[str, FeatureInfo]]) -> dict[str, i
     return {name: min(node[name].supported_max for node in nodes) for name in sorted(names)}
 
 
-def _newest(bootstrap_server: str) -> dict[str, int]:
-    """The newest levels. Raises OperatorError if a broker is fenced, since its levels are unknown."""
+def _levels_of_new_clusters(bootstrap_server: str) -> dict[str, int]:
+    """The levels of a new cluster, as far as every node supports them; prints which levels remain above.
+
+    Apache Kafka's `kafka-features upgrade --release-version` does the same for the levels of a release, but also raises
+    kraft.version, which changes how voters are managed (KAFKA-21426). Raises OperatorError if a broker is fenced, since
+    its levels are unknown.
+    """
+    from ottla.common.config.feature_levels import NEW_CLUSTER_LEVELS
+
     with open_cluster(bootstrap_server) as client:
         fenced = [str(broker.node_id) for broker in client.brokers.all() if broker.fenced]
         if fenced:
@@ -162,7 +175,18 @@ def _newest(bootstrap_server: str) -> dict[str, int]:
                 f"the feature levels of fenced broker {', '.join(fenced)} are unknown: start it, or remove it with "
                 "`ottla cluster decommission BROKER --unregister`"
             )
-        return newest_levels(client.brokers.features().values())
+        newest = newest_levels(client.brokers.features().values())
+        now = {name: info.level for name, info in client.features.all().items()}
+    ceilings = NEW_CLUSTER_LEVELS
+    wanted = {name: min(level, ceilings[name]) for name, level in newest.items() if name in ceilings}
+    above = [
+        f"--feature {name}={level}"
+        for name, level in newest.items()
+        if level > max(now.get(name, 0), wanted.get(name, 0))
+    ]
+    if above:
+        click.echo(f"Higher levels are supported, and only raised by name: {' '.join(above)}", err=True)
+    return wanted
 
 
 def _confirm() -> None:
@@ -201,8 +225,11 @@ def _update(
     *,
     dry_run: bool,
     as_json: bool,
-) -> None:
-    """Request the change and print it; `only` compares a requested level with the current one."""
+) -> bool:
+    """Request the change and print it; returns whether there is any.
+
+    `only` compares a requested level with the current one.
+    """
     from ottla.client.wire.model import FeatureUpdate
 
     with open_cluster(bootstrap_server) as client:
@@ -220,12 +247,16 @@ def _update(
     columns = ("feature", "from", "to", "version")
     if as_json:
         print_json({"dry_run": dry_run, "changes": [dict(zip(columns, row, strict=True)) for row in rows]})
-        return
+        return bool(rows)
     if rows:
         print_table(columns, rows, right=("from", "to"))
     else:
         click.echo("Nothing to change.")
-    if dry_run:
+    return bool(rows)
+
+
+def _print_dry_run(*, dry_run: bool, as_json: bool) -> None:
+    if dry_run and not as_json:
         click.echo("Dry run: omit --dry-run to apply the change.", err=True)
 
 

@@ -69,7 +69,7 @@ def throttled(
 
 
 def _remove_throttle(client: Cluster, kind: ResourceType, name: str, keys: Sequence[str]) -> None:
-    """Remove the throttle of a broker or topic. Where that fails, name what is left; the others are still removed."""
+    """Remove the throttle of a broker or topic. On failure, name the command that removes it."""
     from ottla.client.wire.model import ConfigOperation
 
     try:

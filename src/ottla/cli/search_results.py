@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from decimal import Decimal
-from math import isfinite
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -28,6 +25,7 @@ from ottla.search.scopes import BOUND_FORMS, PARTITION_FORMS, ScopeConflict, par
 from ottla.search.session import SearchRequest, SearchSession
 from ottla.search.subject import Decoders
 from ottla.search.syntax import Bound, Scopes
+from ottla.search.values import json_text
 
 TERMINAL_INTERVAL_S = 0.5
 PIPE_INTERVAL_S = 10.0
@@ -165,7 +163,7 @@ class Output(NamedTuple):
 def json_line(topic: str, hit: Hit) -> str:
     """A match as JSON: raw key and value as `ottla consume --json` prints them, with decoder, decoded value and
     failure."""
-    return json.dumps(
+    return json_text(
         {
             "topic": topic,
             "partition": hit.partition,
@@ -175,18 +173,8 @@ def json_line(topic: str, hit: Hit) -> str:
             **_json_field("key", hit.key, hit.decoded_key),
             **_json_field("value", hit.value, hit.decoded_value),
             "headers": [{"name": name, **json_bytes("value", value)} for name, value in hit.headers],
-        },
-        ensure_ascii=False,
-        default=_json_number,
+        }
     )
-
-
-def _json_number(value: object) -> object:
-    """A decimal as a number of JSON if a double is as exact, otherwise as text."""
-    if not isinstance(value, Decimal):
-        raise TypeError(f"a decoder returned {type(value).__name__}")
-    number = float(value)
-    return number if isfinite(number) and Decimal(repr(number)) == value else str(value)
 
 
 def _json_field(name: str, data: bytes | None, decoded: Decoded) -> dict[str, Any]:
@@ -218,9 +206,7 @@ def text_line(topic: str, hit: Hit) -> str:
 
 
 def _decoded_text(value: object) -> str:
-    return (
-        json.dumps(value, ensure_ascii=False, default=_json_number) if isinstance(value, (dict, list)) else str(value)
-    )
+    return json_text(value) if isinstance(value, (dict, list)) else str(value)
 
 
 def _shown(data: bytes | None, decoded: Decoded | None) -> str:

@@ -93,13 +93,3 @@ def parse_duration(text: str, option: str = "--by-duration") -> int:
     if total_ms > MAX_LONG:
         raise click.BadParameter(f"{text!r} is longer than 64 bits of milliseconds", param_hint=option)
     return total_ms
-
-
-def duration_text(duration_ms: int) -> str:
-    """A duration in the format of `parse_duration`, in its two largest units: `1d2h`, `15m3s`, `0s`."""
-    left, parts = max(0, duration_ms) // 1000, []
-    for letter, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, seconds)
-        if count:
-            parts.append(f"{count}{letter}")
-    return "".join(parts[:2]) or "0s"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.command import CLIENT_ID, Command, connection_options, print_json, print_table, security
+from ottla.cli.metrics_token import read_token
 from ottla.cli.times import Seconds
 from ottla.common.errors import OperatorError
 
@@ -67,7 +68,7 @@ def top(
     from ottla.client.views.client_usage import metrics_addresses
 
     addresses = None if metrics_text is None else metrics_addresses(metrics_text)
-    token = None if metrics_token_file is None else _read_token(metrics_token_file)
+    token = None if metrics_token_file is None else read_token(metrics_token_file, "--metrics-token-file")
     chosen = [view for view in VIEWS if view_name in (None, view.name)]
     with Cluster(bootstrap_server, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security()) as cluster:
         read = reader(cluster, addresses, token)
@@ -128,11 +129,3 @@ def _print(reading: TopReading, views: list[View], *, as_json: bool) -> None:
         click.echo("")
         titles = [column.title for column in view.columns]
         print_table(titles, plain_rows(view, reading), right=[title for title in titles if title not in LEFT])
-
-
-def _read_token(path: str) -> str:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read(4096).strip()
-    except (OSError, ValueError) as error:
-        raise OperatorError(f"the token file {path} of --metrics-token-file cannot be read: {error}") from error

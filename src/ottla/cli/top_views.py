@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ottla.cli.command import counted
-from ottla.cli.times import duration_text
 from ottla.client.views.activity import LIVE, BrokerActivity, ClusterActivity
 from ottla.client.views.client_usage import ClientUsage
+from ottla.common.durations import duration_text
 
 UNKNOWN = "-"
 LEFT = ("ID", "ADDRESS", "STATE", "TOPIC", "GROUP", "CLIENT", "USER")

@@ -29,7 +29,8 @@ from ottla.cli.command import (
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.record_format import format_time
-from ottla.cli.times import duration_text, parse_duration
+from ottla.cli.times import parse_duration
+from ottla.common.durations import duration_text
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.kafka.integers import MAX_INT, MAX_LONG, MAX_SHORT
 from ottla.common.kafka.topic_partition import TopicPartition, by_topic

@@ -40,8 +40,13 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 def offered_routes(routes: Sequence[Route], settings: ConsoleSettings) -> list[Route]:
-    """The rows that exist: in read-only mode none that changes the cluster."""
-    return [row for row in routes if not (settings.is_read_only and row.operation.is_of_change)]
+    """The rows that exist: in read-only mode none that changes the cluster, and none whose setting is missing."""
+    return [
+        row
+        for row in routes
+        if not (settings.is_read_only and row.operation.is_of_change)
+        and (row.setting is None or getattr(settings, row.setting) is not None)
+    ]
 
 
 def create_application(services: Services, routes: Sequence[Route]) -> ASGIApp:
@@ -89,7 +94,7 @@ class Endpoint:
         is_new = session is None
         if session is None:
             session = self._services.sessions.start()
-            if not self._services.settings.transport.mechanisms:
+            if not self._services.settings.transport.requires_sign_in:
                 session.security = self._services.settings.transport.security
         peer = scope.get("client")
         nothing = Parameters({})
@@ -141,12 +146,12 @@ class Endpoint:
         except SessionEnded:
             response = RedirectResponse(self._sign_in_url(scope, context), 303)
         except BrokerUnreachable as error:
-            response = error_page(context, error)
+            response = error_page(context, error, is_change=scope["method"] not in SAFE_METHODS)
         except OperatorError as error:
             response = self._rejected(context, error)
         except OttlaError as error:
             context.audit.setdefault("error", sentence(error))
-            response = error_page(context, error)
+            response = error_page(context, error, is_change=scope["method"] not in SAFE_METHODS)
         if row.operation.is_audited:
             self._write_entry(row, context, user, response.status_code)
         return response

@@ -11,13 +11,19 @@ from urllib.parse import quote, urlencode
 from starlette.responses import RedirectResponse, Response
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import TopicInfo
+from ottla.client.wire.model import GroupListing, TopicInfo
 from ottla.common.errors import OttlaError
 from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.platform.clock import Clock
+from ottla.console.client_scrapes import ClientScrapes
+from ottla.console.flow_meter import FlowMeter
+from ottla.console.mask_policy import MaskPolicy
+from ottla.console.openid import OpenIdProvider
 from ottla.console.sessions import OpenCluster, Session, SessionStore
 from ottla.console.settings import ConsoleSettings
 from ottla.console.sign_in import SignInThrottle
+from ottla.console.tables import TableIndex
+from ottla.schemas.registry import SchemaRegistry
 
 MAX_DIGITS = 19
 MAX_PARTITION = 2**31 - 1
@@ -43,8 +49,16 @@ class Services(NamedTuple):
     throttle: SignInThrottle
     clock: Clock
     open_cluster: OpenCluster
+    flow: FlowMeter
+    scrapes: ClientScrapes
+    openid: OpenIdProvider | None = None
+    """The issuer at which users sign in."""
+    tables: TableIndex | None = None
+    """None without a directory of tables."""
     names: frozenset[str] = frozenset()
     """Names of the pages that exist: in read-only mode, those that change something do not."""
+    masks: MaskPolicy = MaskPolicy()
+    registry: SchemaRegistry | None = None
 
 
 class Parameters(NamedTuple):
@@ -155,9 +169,16 @@ class Context:
 
     def topics(self) -> dict[str, TopicInfo]:
         """All topics that the user may see, at most `sessions.CACHE_S` old."""
-        now_s = self.services.clock.monotonic()
-        found: dict[str, TopicInfo] = self.session.cached("topics", now_s, self.cluster.topics.all)
+        found: dict[str, TopicInfo] = self._cached("topics", self.cluster.topics.all)
         return found
+
+    def groups(self) -> list[GroupListing]:
+        """All groups that the user may see, at most `sessions.CACHE_S` old."""
+        found: list[GroupListing] = self._cached("groups", self.cluster.groups.find)
+        return found
+
+    def _cached(self, name: str, compute: Callable[[], Any]) -> Any:
+        return self.session.cached(name, self.services.clock.monotonic(), compute)
 
     def require_typed_name(self, name: str) -> None:
         """Raises PageError unless the user typed the name of the resource."""

@@ -9,6 +9,7 @@ from ottla.client.wire.connection import BrokerUnreachable
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError
+from ottla.console.openid import IssuerError
 
 FORBIDDEN = frozenset(
     {
@@ -27,12 +28,28 @@ MISSING = frozenset(
         ErrorCode.RESOURCE_NOT_FOUND,
     }
 )
+UNAVAILABLE = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.LISTENER_NOT_FOUND,
+    }
+)
+"""Errors that end by themselves when a broker returns, or another one takes over."""
 _TITLES = {
     400: "That did not work",
     403: "Not permitted",
     404: "Not found",
     409: "Changed in the meantime",
-    503: "The cluster does not respond",
+    503: "No response",
 }
 
 
@@ -40,23 +57,26 @@ def status_of(error: OttlaError) -> int:
     """The HTTP status of an error."""
     if isinstance(error, PageError):
         return error.status
-    if isinstance(error, BrokerUnreachable):
+    if isinstance(error, (BrokerUnreachable, IssuerError)):
         return 503
     if isinstance(error, KafkaError):
         if error.code in FORBIDDEN:
             return 403
         if error.code in MISSING:
             return 404
-        return 503 if error.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE) else 400
+        return 503 if error.code in UNAVAILABLE else 400
     return 502
 
 
-def error_page(context: Context, error: OttlaError) -> Response:
-    """The page of an error. One for a cluster that does not respond loads again by itself."""
+def error_page(context: Context, error: OttlaError, *, is_change: bool = False) -> Response:
+    """The page of an error. Without response of the cluster it loads again by itself, unless that repeats a change."""
     status = status_of(error)
+    reloads = status == 503 and not is_change
     hints = {
         403: "The cluster refused this for your user. Ask its operator for an ACL.",
-        503: "This page loads again by itself.",
+        503: "This page loads again by itself."
+        if reloads
+        else "The change may have been made or not: look at the cluster before you repeat it.",
     }
     return html.page(
         context,
@@ -64,7 +84,7 @@ def error_page(context: Context, error: OttlaError) -> Response:
         html.heading(_TITLES.get(status, "Error")),
         h.p(".error", role="alert")[formats.visible(sentence(error))],
         h.p[hints[status]] if status in hints else None,
-        h.div(data_reload="5") if status == 503 else None,
+        h.div(data_reload="5") if reloads else None,
         h.p[h.a(href=context.url("/"))["Overview"]],
         status=status,
     )

@@ -57,10 +57,32 @@ def ids(values: object) -> str:
 
 
 def visible(text: str) -> str:
-    """Untrusted text with control characters and changes of the text direction as escapes."""
-    return escape_control_chars(text)
+    """Untrusted text with control characters, changes of the text direction and lone surrogates as escapes."""
+    return encodable(escape_control_chars(text))
+
+
+def encodable(text: str) -> str:
+    """Text with lone surrogates, as in file names that are not UTF-8, as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def cut(text: str, most: int = MAX_SHOWN_CHARS) -> tuple[str, int]:
     """At most `most` characters, and the number of those left out."""
     return text[:most], max(0, len(text) - most)
+
+
+def rate(per_s: float | None) -> str:
+    """A rate per second: `0`, `0.4`, `1,250`; a dash if it is unknown."""
+    if per_s is None:
+        return "-"
+    return f"{per_s:,.1f}" if 0 < per_s < 9.95 and per_s != int(per_s) else f"{per_s:,.0f}"
+
+
+def byte_rate(per_s: float | None) -> str:
+    """Bytes per second as a size."""
+    return "-" if per_s is None else f"{size(round(per_s))}/s"
+
+
+def wait(seconds: float | None) -> str:
+    """A duration that may be unknown."""
+    return "-" if seconds is None else duration(seconds)

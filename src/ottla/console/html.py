@@ -6,12 +6,12 @@ the content security policy forbids that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import htpy as h
 from htpy import Node
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ottla.console import formats
 from ottla.console.context import Context
@@ -21,6 +21,8 @@ NAVIGATION = (
     ("Overview", "/", "overview"),
     ("Topics", "/topics", "topics"),
     ("Groups", "/groups", "groups"),
+    ("Pipelines", "/pipelines", "pipelines"),
+    ("Clients", "/clients", "clients"),
     ("Cluster", "/cluster", "cluster"),
     ("Transactions", "/transactions", "transactions"),
     ("Users", "/users", "users"),
@@ -113,10 +115,14 @@ def table(
     return h.div(".scroll", role="region", aria_label=caption, tabindex="0")[
         h.table(**attributes)[
             h.caption[caption],
-            h.thead[h.tr[[h.th(".number" if each.is_number else "", scope="col")[each.title] for each in columns]]],
+            _head(columns),
             h.tbody[body],
         ]
     ]
+
+
+def _head(columns: Sequence[Column]) -> Node:
+    return h.thead[h.tr[[h.th(".number" if each.is_number else "", scope="col")[each.title] for each in columns]]]
 
 
 def facts(*pairs: tuple[str, Node]) -> Node:
@@ -179,6 +185,63 @@ def bar(value: float, most: float, label: str) -> Node:
     return h.svg(".bar", viewBox="0 0 100 8", preserveAspectRatio="none", role="img", aria_label=label)[
         h.rect(".back", width="100", height="8"), h.rect(".part", width=f"{width:.1f}", height="8")
     ]
+
+
+def live(key: str, text: str = "-") -> Node:
+    """A text that the script replaces by the cell `key` of the values of the page."""
+    return h.span(data_cell=key)[text]
+
+
+def live_note(url: str, text: str = "") -> Node:
+    """Makes the script ask for the values of the page again and again; it shows what prevents them here."""
+    return h.p("#flow-note.hint", role="status", data_flow=url)[text]
+
+
+def live_chart(title: str, unit: str) -> Node:
+    """A chart of the value `chart` since the page was loaded, and a table with its numbers."""
+    return [
+        h.h2[title],
+        h.svg(
+            "#chart.chart",
+            viewBox="0 0 100 50",
+            preserveAspectRatio="none",
+            role="img",
+            aria_label=f"{title}; the table below has its numbers",
+        )[h.line(x1="0", x2="100", y1="48", y2="48"), h.polyline(points="")],
+        table(
+            title,
+            tuple(Column(f"{text} ({unit})") for text in ("Now", "Least", "Most")),
+            [tuple(h.span(id=f"chart-{each}")["-"] for each in ("now", "least", "most"))],
+        ),
+    ]
+
+
+def live_table(caption: str, name: str, columns: Sequence[Column]) -> Node:
+    """A table whose rows are the list `name` of the values of the page; the first cell of each is a link."""
+    return h.div(".scroll", role="region", aria_label=caption, tabindex="0")[
+        h.table[
+            h.caption[caption],
+            _head(columns),
+            h.tbody(data_rows_of=name)[h.tr[h.td(colspan=str(len(columns)))["Not known yet. Rates need JavaScript."]]],
+        ]
+    ]
+
+
+def flow_response(
+    cells: Mapping[str, str],
+    *,
+    note: str = "",
+    chart: tuple[float | None, str] | None = None,
+    rows: Mapping[str, Sequence[Sequence[str]]] | None = None,
+) -> Response:
+    """The values of a page as JSON: texts of cells, a value of the chart with its text, and rows of tables.
+
+    A row of a table has its address, then its texts.
+    """
+    content: dict[str, object] = {"cells": dict(cells), "note": note, "rows": dict(rows or {})}
+    if chart is not None:
+        content["chart"], content["text"] = chart
+    return JSONResponse(content)
 
 
 def pager(context: Context, links: Sequence[tuple[str, str | None]], text: str) -> Node:

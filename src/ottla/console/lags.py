@@ -1,45 +1,43 @@
-"""Lag of groups: committed offsets and log ends, with the metadata that the session has already."""
+"""Committed offsets of groups, and their partitions. Metadata is requested for their topics only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.client.wire.model import LATEST_TIMESTAMP
+from ottla.client.wire.connection import BrokerUnreachable
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, TopicInfo
 from ottla.common.errors import KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.console.context import Context
 
 
-def log_ends(context: Context, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """High watermarks; omits partitions that do not exist, have no leader, or belong to topics of other users."""
-    topics = context.topics()
-    known = [
+def topics_of(context: Context, keys: Iterable[TopicPartition]) -> dict[str, TopicInfo]:
+    """The topics of these partitions that exist, and that the user may see."""
+    return context.cluster.topics.find(sorted({name for name, _ in keys}))
+
+
+def existing_partitions(topics: Mapping[str, TopicInfo], keys: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Omits partitions that do not exist, have no leader, or belong to topics of other users."""
+    return [
         (name, index)
         for name, index in keys
         if name in topics and index < len(topics[name].partitions) and topics[name].partitions[index].is_led
     ]
-    return context.cluster.records.offsets_at(known, LATEST_TIMESTAMP) if known else {}
 
 
-def committed_offsets(context: Context, group_id: str) -> dict[TopicPartition, int]:
-    """Committed offsets of a group. Raises KafkaError."""
-    return {key: each.offset for key, each in context.cluster.groups.offsets(group_id).items()}
+def committed_offsets(context: Context, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    """Committed offsets of groups that the user may see; empty if a coordinator does not respond."""
+    try:
+        found = context.cluster.groups.offsets_of(group_ids)
+    except (KafkaError, BrokerUnreachable):
+        return {}
+    return {name: {key: each.offset for key, each in offsets.items()} for name, offsets in found.items()}
 
 
-def total_lags(context: Context, group_ids: Iterable[str]) -> dict[str, int | None]:
-    """The lag of each group; None where nothing is committed, or the user may not see it."""
-    committed: dict[str, Mapping[TopicPartition, int]] = {}
-    for group_id in group_ids:
-        context.check_alive()
-        try:
-            committed[group_id] = committed_offsets(context, group_id)
-        except KafkaError:
-            committed[group_id] = {}
-    ends = log_ends(context, {key for offsets in committed.values() for key in offsets})
-    return {group_id: total_lag(offsets, ends) for group_id, offsets in committed.items()}
-
-
-def total_lag(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int | None:
-    """The sum over partitions whose end is known; None without any."""
-    behind = [max(0, ends[key] - offset) for key, offset in committed.items() if key in ends]
-    return sum(behind) if behind else None
+def log_starts(context: Context, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """First offsets of existing partitions; empty if a leader does not respond."""
+    wanted = list(keys)
+    try:
+        return context.cluster.records.offsets_at(wanted, EARLIEST_TIMESTAMP) if wanted else {}
+    except (KafkaError, BrokerUnreachable):
+        return {}

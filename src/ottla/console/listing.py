@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ottla.client.admin.cluster import Cluster
 from ottla.console.context import Context, PageError, Parameters
+from ottla.console.searching import masking_of
 from ottla.search.decoder_names import AVRO, DECODERS, PROTOBUF, REGISTRY
 from ottla.search.decoders import decoder_for
 from ottla.search.engine import Budget, Search
@@ -21,15 +22,14 @@ from ottla.search.plan import Plan, fix_ranges, read_token
 from ottla.search.report import END, Report
 from ottla.search.scan import Hit
 from ottla.search.scopes import BOUND_FORMS, ISOLATIONS, PARTITION_FORMS, parse_bound, parse_partitions
-from ottla.search.source import ClusterTopic
+from ottla.search.source import ClusterTopic, TopicSource
 from ottla.search.subject import Decoders
-from ottla.search.syntax import Bound, Query, QueryError, Scopes
+from ottla.search.syntax import Bound, Node, Query, QueryError, Scopes
 
 ROWS = 50
 PAGE_BUDGET = Budget(matches=ROWS, bytes=64 * 1024 * 1024, seconds=5.0)
 """Bound of one page of a search; the next page continues it."""
 EXPORT_BUDGET = Budget(matches=100_000, bytes=4 * 1024 * 1024 * 1024, seconds=600.0)
-FETCH_BYTES = 1024 * 1024
 NEWEST, OLDEST = "newest", "oldest"
 DECODER_CHOICES = tuple(name for name in DECODERS if name not in (AVRO, PROTOBUF, REGISTRY))
 """Decoders that need no schema; the first one is the default."""
@@ -37,6 +37,10 @@ FIELDS = ("q", "order", "from", "until", "partition", "isolation", "key_decoder"
 """Parameters of a listing in addresses."""
 MAX_PAGES = 500
 MAX_QUERY_CHARS = 8_000
+
+
+OpenSearch = Callable[[TopicSource, Plan, Node | None, Budget], Search]
+"""Starts a search with the decoders and the mask of a user: `searching.open_search` of a request."""
 
 
 class Listing(NamedTuple):
@@ -55,6 +59,11 @@ class RecordPage(NamedTuple):
     has_next: bool
 
 
+def decoder_choices(context: Context) -> tuple[str, ...]:
+    """Names of the decoders that the user may choose; `registry` only with a schema registry."""
+    return DECODER_CHOICES if context.services.registry is None else (*DECODER_CHOICES, REGISTRY)
+
+
 def fields_of(query: Parameters) -> dict[str, str]:
     """The parameters of a listing, for links to it."""
     return {name: query.text(name) for name in FIELDS if query.text(name)}
@@ -66,6 +75,7 @@ def start_listing(context: Context, topic: str, cluster: Cluster) -> Listing:
     text = query.text("q").strip()
     if len(text) > MAX_QUERY_CHARS:
         raise PageError(400, f"A query has at most {MAX_QUERY_CHARS:,} characters.")
+    masking_of(context, topic)  # in the audit log before a response starts
     now_ms = context.services.clock.time_ms()
     try:
         parsed = parse_query(text, now_ms)
@@ -74,7 +84,7 @@ def start_listing(context: Context, topic: str, cluster: Cluster) -> Listing:
     scopes = _with_fields(parsed.scopes, query, now_ms)
     isolation = scopes.isolation or query.choice("isolation", ("uncommitted", *ISOLATIONS))
     source = ClusterTopic(cluster, topic, isolation)
-    decoders = (query.choice(f"{part}_decoder", DECODER_CHOICES) for part in ("key", "value"))
+    decoders = (query.choice(f"{part}_decoder", decoder_choices(context)) for part in ("key", "value"))
     plan = Plan(
         topic,
         text,
@@ -113,8 +123,7 @@ def read_page(
     listing: Listing,
     number: int,
     cluster: Cluster,
-    monotonic: Callable[[], float],
-    check_alive: Callable[[], None],
+    open_search: OpenSearch,
     budget: Budget = PAGE_BUDGET,
 ) -> RecordPage:
     """Read page `number` (from 1), which starts where the page before it ended. Raises PageError, KafkaError."""
@@ -125,7 +134,7 @@ def read_page(
     left = None if limit is None else limit - (number - 1) * ROWS
     if left is not None and budget.matches is not None:
         budget = replace(budget, matches=max(1, min(left, budget.matches)))
-    search = start_search(listing, plan, cluster, monotonic, check_alive, budget)
+    search = start_search(listing, plan, cluster, open_search, budget)
     hits = list(search.run())
     report = search.report(search.reason)
     # Later pages may overlap with this one if reading stopped at another place than last time.
@@ -136,18 +145,9 @@ def read_page(
     return RecordPage(hits, report, not is_last)
 
 
-def start_search(
-    listing: Listing,
-    plan: Plan,
-    cluster: Cluster,
-    monotonic: Callable[[], float],
-    check_alive: Callable[[], None],
-    budget: Budget,
-) -> Search:
+def start_search(listing: Listing, plan: Plan, cluster: Cluster, open_search: OpenSearch, budget: Budget) -> Search:
     """The search of a plan. Raises PageError if the topic was created again since the listing started."""
     source = ClusterTopic(cluster, plan.topic, plan.isolation)
     if source.topic_id != plan.topic_id:
         raise PageError(409, f"Topic {plan.topic} was deleted and created again: list its records again.")
-    return Search(
-        source, plan, listing.parsed.filter, budget, monotonic, lambda report: check_alive(), fetch_bytes=FETCH_BYTES
-    )
+    return open_search(source, plan, listing.parsed.filter, budget)

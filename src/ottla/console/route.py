@@ -46,3 +46,5 @@ class Route(NamedTuple):
     name: str
     page: Callable[[Context], Response]
     operation: Operation
+    setting: str | None = None
+    """Setting of the operator without which the row does not exist."""

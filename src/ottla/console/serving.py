@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import importlib.util
 import json
 import os
 import socket
@@ -15,18 +17,34 @@ from typing import NamedTuple
 import uvicorn
 
 from ottla.cli.command import client_properties, notify
+from ottla.cli.metrics_token import read_token
 from ottla.client.admin.cluster import Cluster
+from ottla.client.views.pushed_metrics import MetricsSource, require_url
 from ottla.client.wire.connection import parse_bootstrap_servers
 from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.common.platform.endpoint import format_address
 from ottla.console.application import create_application
 from ottla.console.audit import write_audit_log
+from ottla.console.client_scrapes import ClientScrapes
 from ottla.console.context import Services
+from ottla.console.flow_meter import FlowMeter
+from ottla.console.mask_policy import SECRET_BYTES, MaskPolicy, read_masks
+from ottla.console.openid import OpenIdProvider
+from ottla.console.openid_settings import ISSUER
 from ottla.console.routes import ROUTES
 from ottla.console.sessions import SessionStore
-from ottla.console.settings import ConsoleSettings, check_exposure, check_public_url, read_transport
+from ottla.console.settings import (
+    ConsoleSettings,
+    check_exposure,
+    check_public_url,
+    check_redirect_address,
+    read_registry,
+    read_transport,
+)
 from ottla.console.sign_in import SignInThrottle
+from ottla.console.tables import TableIndex
+from ottla.pipeline.stores.locations import require_directory
 
 CLIENT_ID = "ottla-console"
 """Client id of its own, so that client quotas can limit consoles."""
@@ -36,6 +54,8 @@ MAX_REQUESTS = 200
 END_S = 2
 """Seconds for open requests at the end."""
 BACKLOG = 128
+GC_THRESHOLDS = (50_000, 10, 10)
+"""Metadata of 30,000 partitions creates 200,000 objects. By default, collections take half the time to decode it."""
 
 
 class ServeOptions(NamedTuple):
@@ -48,7 +68,13 @@ class ServeOptions(NamedTuple):
     public_url: str | None
     is_read_only: bool
     audit_log: str | None
+    masks: str | None
+    schema_registry: str | None
+    schema_registry_ca: object
     ready_file: str | None
+    tables: str | None = None
+    metrics_urls: tuple[str, ...] = ()
+    metrics_token_file: str | None = None
 
 
 class _Clock:
@@ -82,14 +108,33 @@ def read_settings(options: ServeOptions, properties: Mapping[str, str], place: s
         options.tls,
         check_public_url(options.public_url),
         options.is_read_only,
+        None if options.tables is None else require_directory(options.tables, "--tables"),
+        _metrics(options),
     )
     check_exposure(settings)
+    check_redirect_address(settings)
+    if settings.transport.openid is not None and importlib.util.find_spec("jwt") is None:
+        raise OperatorError(f"{ISSUER} needs the package pyjwt: install it with pip install 'ottla[console]'")
     return settings
+
+
+def _metrics(options: ServeOptions) -> tuple[MetricsSource, ...]:
+    for url in options.metrics_urls:
+        require_url(url, "--metrics-url")
+    file = options.metrics_token_file
+    if file is not None and not options.metrics_urls:
+        raise OperatorError("--metrics-token-file requires --metrics-url")
+    token = None if file is None else read_token(file, "--metrics-token-file")
+    return tuple(MetricsSource(url, token) for url in options.metrics_urls)
 
 
 def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     """Serve until a signal. Raises OperatorError."""
-    settings = read_settings(options, *client_properties())
+    properties, place = client_properties()
+    settings = read_settings(options, properties, place)
+    registry = read_registry(options.schema_registry, options.schema_registry_ca, properties, place)
+    rng = _Rng()
+    masks = MaskPolicy() if options.masks is None else read_masks(options.masks, rng.random_bytes(SECRET_BYTES))
     _check_certificate(options.tls)
     write_audit_log(options.audit_log)
     listening = _bind(options.host, options.port)
@@ -99,7 +144,20 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     def open_cluster(security: ClientSecurity) -> Cluster:
         return Cluster(settings.bootstrap_servers, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security)
 
-    services = Services(settings, SessionStore(clock, _Rng()), SignInThrottle(clock), clock, open_cluster)
+    openid = settings.transport.openid
+    services = Services(
+        settings,
+        SessionStore(clock, rng),
+        SignInThrottle(clock),
+        clock,
+        open_cluster,
+        FlowMeter(),
+        ClientScrapes(settings.metrics, clock),
+        openid=None if openid is None else OpenIdProvider(openid, clock),
+        tables=None if settings.tables is None else TableIndex(settings.tables, clock),
+        masks=masks,
+        registry=registry,
+    )
     config = uvicorn.Config(
         create_application(services, ROUTES),
         log_level="warning",
@@ -111,15 +169,10 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
         ssl_certfile=options.tls[0] if options.tls else None,
         ssl_keyfile=options.tls[1] if options.tls else None,
     )
-    url = _address(settings)
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     with contextlib.closing(listening):
-        asyncio.run(_run(uvicorn.Server(config), listening, url, options.ready_file, stop_with_pipe))
-
-
-def _address(settings: ConsoleSettings) -> str:
-    if settings.public_url is not None:
-        return settings.public_url
-    return f"{'https' if settings.tls else 'http'}://{format_address(settings.host, settings.port)}"
+        asyncio.run(_run(uvicorn.Server(config), listening, settings.address, options.ready_file, stop_with_pipe))
 
 
 async def _run(

@@ -1,16 +1,18 @@
-"""Sessions of browsers, in memory: the user, the token of forms, clients of the cluster, and cursors of record pages.
+"""Sessions of browsers, in memory: the user, the token of forms, clients of the cluster, and values that pages keep.
 
-A session ends 8 hours after its start, 30 minutes after its last request, or at sign-out. Its password is part of its
-clients and disappears with it. Everything has a bound: the number of sessions, and the clients and cursors of each.
+A session ends 8 hours after its start, 30 minutes after its last request, at sign-out, or with credentials that cannot
+be renewed. Its password or token is part of its clients and disappears with it. Everything has a bound: the number of
+sessions, and the clients, cursors and sign-ins of each.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.security import ClientSecurity
@@ -24,17 +26,33 @@ MAX_IDLE_CLIENTS = 4
 """Clients that a session keeps for its next requests."""
 MAX_CURSORS = 20
 """Record listings that a session can page through; the oldest is dropped."""
+CURSORS = "cursors"
 CACHE_S = 5.0
 """Age up to which the list of topics is reused."""
 TOKEN_BYTES = 32
 
 MAX_NOTICES = 5
+MAX_SIGN_INS = 5
+"""Sign-ins at the issuer that a browser has started and not finished; the oldest is dropped."""
+SIGN_IN_S = 600.0
+"""Time for the sign-in at the issuer."""
 
 OpenCluster = Callable[[ClientSecurity], Cluster]
 
 
 class SessionEnded(OttlaError):
     """The user signed out, or the session expired, while a request of it was running."""
+
+
+class PendingSignIn(NamedTuple):
+    """A sign-in that the issuer has not answered. `state` and `nonce` bind its answer to it, `verifier` the code."""
+
+    state: str
+    nonce: str
+    verifier: str
+    next_path: str
+    """Path of the console after the sign-in."""
+    started_s: float
 
 
 class Session:
@@ -49,8 +67,11 @@ class Session:
         """Name of the signed-in user; None for an anonymous cluster, and before sign-in."""
         self.security: ClientSecurity | None = None
         """Credentials for the cluster; None before sign-in."""
+        self.credentials_end_s: Callable[[], float] = lambda: math.inf
+        """End of the credentials on the monotonic clock, which a renewal moves."""
         self._notices: list[str] = []
-        self.cursors: OrderedDict[str, Any] = OrderedDict()
+        self._sign_ins: OrderedDict[str, PendingSignIn] = OrderedDict()
+        self._kept: dict[str, OrderedDict[Hashable, Any]] = {}
         self.tails = 0
         """Live tails that are open."""
         self._clients: list[Cluster] = []
@@ -93,13 +114,32 @@ class Session:
         with self._lock:
             self._cache.clear()
 
-    def put_cursor(self, name: str, cursor: Any) -> None:
-        """Keep a listing of records; the oldest one beyond the bound is dropped."""
+    def keep(self, kind: str, name: Hashable, value: Any, most: int) -> None:
+        """Keep a value of this user; beyond `most` of its kind, the oldest one is dropped."""
         with self._lock:
-            self.cursors[name] = cursor
-            self.cursors.move_to_end(name)
-            while len(self.cursors) > MAX_CURSORS:
-                self.cursors.popitem(last=False)
+            values = self._kept.setdefault(kind, OrderedDict())
+            values[name] = value
+            values.move_to_end(name)
+            while len(values) > most:
+                values.popitem(last=False)
+
+    def kept(self, kind: str) -> dict[Any, Any]:
+        """The values of a kind, the oldest first."""
+        with self._lock:
+            return dict(self._kept.get(kind, {}))
+
+    def put_sign_in(self, sign_in: PendingSignIn) -> None:
+        """Keep a sign-in at the issuer; the oldest one beyond the bound is dropped."""
+        with self._lock:
+            self._sign_ins[sign_in.state] = sign_in
+            while len(self._sign_ins) > MAX_SIGN_INS:
+                self._sign_ins.popitem(last=False)
+
+    def take_sign_in(self, state: str, now_s: float) -> PendingSignIn | None:
+        """The sign-in with this state, once; None if this browser did not start it, or too long ago."""
+        with self._lock:
+            found = self._sign_ins.pop(state, None)
+        return found if found is not None and now_s - found.started_s < SIGN_IN_S else None
 
     def add_notice(self, sentence: str) -> None:
         """Show a sentence on the next page."""
@@ -118,7 +158,8 @@ class Session:
             self._is_ended = True
             clients, self._clients = self._clients, []
             self._cache.clear()
-            self.cursors.clear()
+            self._sign_ins.clear()
+            self._kept.clear()
         self.security = None
         for cluster in clients:
             with suppress(OSError):
@@ -159,7 +200,7 @@ class SessionStore:
         One that is not signed in ends first, so that requests without cookies cannot sign out a user.
         """
         now_s = self._clock.monotonic()
-        session = Session(self._random(), self._random(), now_s)
+        session = Session(self.random_secret(), self.random_secret(), now_s)
         with self._lock:
             ended = [each for each in self._sessions.values() if _is_expired(each, now_s)]
             for each in ended:
@@ -188,11 +229,14 @@ class SessionStore:
 
     def random_name(self) -> str:
         """An unpredictable name for a cursor."""
-        return self._random()[:16]
+        return self.random_secret()[:16]
 
-    def _random(self) -> str:
+    def random_secret(self) -> str:
+        """An unpredictable text of 256 bits, which URLs can contain."""
         return self._rng.random_bytes(TOKEN_BYTES).hex()
 
 
 def _is_expired(session: Session, now_s: float) -> bool:
-    return now_s - session.started_s >= LIFETIME_S or now_s - session.used_s >= IDLE_S
+    if now_s - session.started_s >= LIFETIME_S or now_s - session.used_s >= IDLE_S:
+        return True
+    return now_s >= session.credentials_end_s()

@@ -1,7 +1,7 @@
-"""Sign-in: a name and a password become the credentials of all requests of a session.
+"""Sign-in: a name and a password, or a delegation token, become the credentials of all requests of a session.
 
 The cluster checks them, since the console has no users of its own. Failed attempts are throttled by address and by
-name, so that a browser cannot try passwords faster than at the broker.
+name, so that a browser cannot try passwords faster than at the broker. Sign-in at an issuer: `openid`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,30 @@ MAX_KEYS = 10_000
 MAX_CREDENTIAL_CHARS = 1_000
 
 
-def credentials(transport: Transport, mechanism: str, name: str, password: str) -> ClientSecurity:
-    """The security of connections as this user. `mechanism` is one of `transport.mechanisms`."""
+def credentials(
+    transport: Transport, mechanism: str, name: str, password: str, *, by_token: bool = False
+) -> ClientSecurity:
+    """The security of connections as this user. `mechanism` is one of `transport.mechanisms`.
+
+    `by_token`: name and password are the id and the HMAC of a delegation token (KIP-48), for SCRAM only.
+    """
     if mechanism == PLAIN:
         return transport.security._replace(login=lambda _: PlainClient(name, password))
     scram = BY_NAME[mechanism]
-    return transport.security._replace(login=lambda _: ScramClient(scram, name, password, os.urandom))
+    return transport.security._replace(
+        login=lambda _: ScramClient(scram, name, password, os.urandom, by_token=by_token)
+    )
 
 
 class Attempt(NamedTuple):
-    """Where a sign-in comes from, and the name that it claims."""
+    """Where a sign-in comes from, and the name that it claims; None for one at an issuer."""
 
     address: str
-    name: str
+    name: str | None
 
     def sources(self) -> tuple[tuple[str, int], ...]:
-        return (f"address {self.address}", FREE_FAILURES_OF_ADDRESS), (f"name {self.name}", FREE_FAILURES_OF_NAME)
+        of_address = (f"address {self.address}", FREE_FAILURES_OF_ADDRESS)
+        return (of_address,) if self.name is None else (of_address, (f"name {self.name}", FREE_FAILURES_OF_NAME))
 
 
 class _Failures(NamedTuple):

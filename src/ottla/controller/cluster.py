@@ -9,7 +9,6 @@ also above those in the broker's own logs, since the metadata log may have lost 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ottla.common.config.feature_levels import CORDONED_DIRECTORIES, DIRECTORY_ASSIGNMENT, METADATA_LEVELS
 from ottla.common.errors import ErrorCode, KafkaError
@@ -104,8 +103,7 @@ def raise_leader_epochs(
                 records.append(versioned(change))
             else:
                 # A change record raises the epoch by one; a larger step needs a complete partition record.
-                ahead = replace(
-                    partition,
+                ahead = partition._replace(
                     leader=broker_id,
                     leader_epoch=log_epoch + 1,
                     partition_epoch=partition.partition_epoch + 1,

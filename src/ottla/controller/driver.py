@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_keys_tokens import token_secret
@@ -34,16 +34,26 @@ from ottla.controller.features import activation_records, levels_in
 from ottla.controller.heartbeats import BrokerHeartbeats
 from ottla.controller.leaderless import LeaderlessPartitions
 from ottla.controller.migration_records import migration_records
-from ottla.controller.result import MIN_ISR, SLICE, ControllerContext, ControllerOperation, ControllerResult
+from ottla.controller.result import (
+    MIN_ISR,
+    RECORDS_PER_TURN,
+    SLICE,
+    ControllerContext,
+    ControllerOperation,
+    ControllerResult,
+)
 from ottla.controller.statistics import ControllerStatistics
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
-from ottla.metadata.log import LeaderAndEpoch, MetadataLog
+from ottla.metadata.log import LeaderAndEpoch, MetadataLog, PreparedRecords, Submission
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord, FeatureLevelRecord
 from ottla.quota.mutations import MutationQuotas
 from ottla.quota.windows import Windows
 from ottla.security.sasl.tokens import TokenIndex
+
+if TYPE_CHECKING:
+    from ottla.controller.preparation import Preparation
 
 Response = TypeVar("Response")
 Done = Callable[[Response | None, BaseException | None], None]
@@ -72,6 +82,7 @@ class Controller:
         "_leaderless",
         "_log_dirs",
         "_metadata_log",
+        "_preparation",
         "_rng",
         "_scheduler",
         "_static_config",
@@ -119,6 +130,7 @@ class Controller:
         self._balance_timer: TimerHandle | None = None
         self._tokens_timer: TimerHandle | None = None
         self._upkeep_due = False
+        self._preparation: Preparation | None = None
         self.broker_epoch = -1
         self.mutations = MutationQuotas(
             Windows(
@@ -244,8 +256,12 @@ class Controller:
 
         Calls `done(None, error)` with a KafkaError when the handler rejected the request or the disk failed, and
         NOT_CONTROLLER when this controller is not active, or resigned meanwhile: then the outcome of the records is
-        unknown. `done` may be called before this returns.
+        unknown. `done` may be called before this returns. While an earlier operation with many records is prepared,
+        the operation waits for it.
         """
+        if self._preparation is not None:
+            self._preparation.waiting.append(lambda: self.submit(operation, done))
+            return
         if not self._active:
             done(None, KafkaError(ErrorCode.NOT_CONTROLLER, "This is not the active controller."))
             return
@@ -267,8 +283,35 @@ class Controller:
             else:
                 done(result.response, None)
 
-        self._metadata_log.submit(result.records, committed)
-        self._note_causes(result.records)
+        def prepared(records: Submission | None, error: KafkaError | None) -> None:
+            if error is not None:
+                done(None, error)
+            elif records is None or not self._active:
+                self.submit(operation, done)
+            else:
+                self._metadata_log.submit(records, committed)
+                self._note_causes(result.records)
+
+        if len(result.records) > RECORDS_PER_TURN:
+            self._prepare(result.records, prepared)
+        else:
+            prepared(result.records, None)
+
+    def _prepare(
+        self, records: Sequence[ApiMessageAndVersion], done: Callable[[PreparedRecords | None, KafkaError | None], None]
+    ) -> None:
+        from ottla.controller.preparation import Preparation  # imported here: most decisions have few records
+
+        preparation = Preparation(self._metadata_log, self._scheduler, records)
+
+        def prepared(ready: PreparedRecords | None, error: KafkaError | None) -> None:
+            self._preparation = None
+            done(ready, error)
+            for run in preparation.waiting:
+                self._scheduler.call_soon(run)
+
+        self._preparation = preparation
+        preparation.begin(prepared)
 
     def stop(self, done: Callable[[BaseException | None], None]) -> None:
         """Leave the metadata log and close it; later submissions fail."""

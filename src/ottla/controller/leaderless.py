@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,6 @@ def _leaderless(image: MetadataImage) -> set[Place]:
     return {
         (name, index)
         for name, topic in image.topics.items()
-        for index, partition in topic.partitions.items()
-        if partition.leader == NO_LEADER and any(map(is_live, partition.replicas))
+        for index in topic.leaderless
+        if any(map(is_live, topic.partitions[index].replicas))
     }

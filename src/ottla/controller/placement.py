@@ -35,7 +35,11 @@ def place_replicas(image: MetadataImage, first: int, count: int, replication_fac
         ring = _alternating_racks(live)
         spare = _alternating_racks(others)
         racks = {broker.broker_id: broker.rack for broker in image.brokers.values()}
-        return [_placed(ring, spare, racks, first + index, replication_factor) for index in range(count)]
+        period = max(len(ring) * (len(ring) - 1), 1)  # of `_round`
+        placed: dict[int, tuple[int, ...]] = {}
+        for phase in range(first, first + min(count, period)):
+            placed[phase % period] = _placed(ring, spare, racks, phase, replication_factor)
+        return [placed[number % period] for number in range(first, first + count)]
     raise KafkaError(
         ErrorCode.INVALID_REPLICATION_FACTOR,
         f"Unable to replicate the partition {replication_factor} time(s): {problem}",

@@ -8,7 +8,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.config.feature_levels import SAME_EPOCH_WHERE_ISR_SHRINKS
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_EPOCHS = 3
 ANY_EPOCH = -1
+
+PlacedPartition = tuple[TopicImage, int, PartitionImage]
+"""A partition with its topic and number."""
 
 
 class Slice(NamedTuple):
@@ -139,7 +142,8 @@ def isr_without(
             including = None if granted else partition.leader
             change.acceptable = electable(image, context, excluding=broker_id, including=including)
 
-    return _slice(image, context, limit, concerns, change, electable(image, context, excluding=broker_id))
+    concerned = _partitions(image, concerns)
+    return _slice(image, context, limit, concerned, change, electable(image, context, excluding=broker_id))
 
 
 def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: ControllerContext, limit: int) -> Slice:
@@ -170,25 +174,19 @@ def isr_without_stopping(image: MetadataImage, stopping: BrokerImage, context: C
         if partition.leader not in (NO_LEADER, broker_id):
             change.acceptable = active(image, excluding=broker_id, including=partition.leader)
 
-    return _slice(image, context, limit, concerns, change, lambda other: may_lead(other) and is_alive(other))
+    concerned = _partitions(image, concerns)
+    return _slice(image, context, limit, concerned, change, lambda other: may_lead(other) and is_alive(other))
 
 
 def elections_after_unfencing(image: MetadataImage, broker_id: int, context: ControllerContext, limit: int) -> Slice:
     """Elect leaders for leaderless partitions that `broker_id` may lead now."""
-
-    def concerns(partition: PartitionImage) -> bool:
-        return partition.leader == NO_LEADER and broker_id in partition.replicas
-
-    return _slice(image, context, limit, concerns, _unchanged, electable(image, context, including=broker_id))
+    concerned = (each for each in _leaderless(image) if broker_id in each[2].replicas)
+    return _slice(image, context, limit, concerned, _unchanged, electable(image, context, including=broker_id))
 
 
 def elections_of_leaderless(image: MetadataImage, context: ControllerContext, limit: int) -> Slice:
     """Elect leaders for all leaderless partitions, after a change of settings or an incomplete slice of elections."""
-
-    def concerns(partition: PartitionImage) -> bool:
-        return partition.leader == NO_LEADER
-
-    return _slice(image, context, limit, concerns, _unchanged, electable(image, context))
+    return _slice(image, context, limit, _leaderless(image), _unchanged, electable(image, context))
 
 
 def _unchanged(_change: PartitionChange, _partition: PartitionImage) -> None:
@@ -199,12 +197,12 @@ def _slice(
     image: MetadataImage,
     context: ControllerContext,
     limit: int,
-    concerns: Callable[[PartitionImage], bool],
+    concerned: Iterable[PlacedPartition],
     fill: Callable[[PartitionChange, PartitionImage], None],
     acceptable: Acceptable,
 ) -> Slice:
     records: list[ApiMessageAndVersion] = []
-    for topic, index, partition in _partitions(image, concerns):
+    for topic, index, partition in concerned:
         change = change_of(image, topic, index, acceptable, context)
         fill(change, partition)
         if context.unclean_election(image, topic.name):
@@ -217,13 +215,15 @@ def _slice(
     return Slice(records, complete=True)
 
 
-def _partitions(
-    image: MetadataImage, concerns: Callable[[PartitionImage], bool]
-) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+def _partitions(image: MetadataImage, concerns: Callable[[PartitionImage], bool]) -> Iterator[PlacedPartition]:
     for topic in image.topics.values():
         for index, partition in topic.partitions.items():
             if concerns(partition):
                 yield topic, index, partition
+
+
+def _leaderless(image: MetadataImage) -> Iterator[PlacedPartition]:
+    return ((topic, index, topic.partitions[index]) for topic in image.topics.values() for index in topic.leaderless)
 
 
 def has_leaderships(image: MetadataImage, broker_id: int) -> bool:

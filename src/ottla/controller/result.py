@@ -27,7 +27,9 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 MAX_RECORDS_PER_USER_OP = 10_000
 """Maximum number of records of one request, as in Apache Kafka: limits batch, memory and time on the loop."""
 SLICE = 2_000
-"""Leader changes of one batch: deciding, writing and replaying them takes the loop some 70 ms."""
+"""Leader changes of one batch."""
+RECORDS_PER_TURN = 500
+"""Records that one turn of the loop replays and encodes, some 5 ms: larger decisions take several turns."""
 
 
 class ControllerContext(NamedTuple):

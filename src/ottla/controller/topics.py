@@ -37,7 +37,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ottla.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-from ottla.protocol.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
 # -- CreateTopics ------------------------------------------------------------------------------------------------------
 
@@ -200,20 +200,37 @@ def _partition_records(
     context: ControllerContext,
 ) -> list[ApiMessageAndVersion]:
     records = []
+    states: dict[tuple[int, ...], PartitionRecord] = {}  # the same for all partitions with the same replicas
     for index, replicas in enumerate(placements, first):
-        isr = tuple(broker_id for broker_id in replicas if image.brokers[broker_id].active)
-        if not isr:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "All brokers specified in the manual partition assignment for "
-                f"partition {index} are fenced or in controlled shutdown.",
-            )
-        directories = tuple(only_directory(directories_of(image, broker_id)) for broker_id in replicas)
-        partition = PartitionImage(
-            replicas=replicas, isr=isr, leader=isr[0], leader_epoch=0, partition_epoch=0, directories=directories
+        state = states.get(replicas)
+        if state is None:
+            state = states[replicas] = partition_record(topic_id, index, _first_state(image, index, replicas))
+        record = PartitionRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            replicas=state.replicas,
+            isr=state.isr,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            directories=state.directories,
         )
-        records.append(versioned(partition_record(topic_id, index, partition)))
+        records.append(versioned(record))
     return records
+
+
+def _first_state(image: MetadataImage, index: int, replicas: tuple[int, ...]) -> PartitionImage:
+    isr = tuple(broker_id for broker_id in replicas if image.brokers[broker_id].active)
+    if not isr:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "All brokers specified in the manual partition assignment for "
+            f"partition {index} are fenced or in controlled shutdown.",
+        )
+    directories = tuple(only_directory(directories_of(image, broker_id)) for broker_id in replicas)
+    return PartitionImage(
+        replicas=replicas, isr=isr, leader=isr[0], leader_epoch=0, partition_epoch=0, directories=directories
+    )
 
 
 # -- DeleteTopics ------------------------------------------------------------------------------------------------------

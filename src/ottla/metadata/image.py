@@ -56,8 +56,7 @@ class VersionRange(NamedTuple):
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionImage:
+class PartitionImage(NamedTuple):
     """State of one partition, as decided by the controller."""
 
     replicas: tuple[int, ...]
@@ -86,6 +85,12 @@ class TopicImage:
     name: str
     topic_id: Uuid
     partitions: Mapping[int, PartitionImage]
+    leaderless: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    """Partitions without a leader: few, so that elections do not search a million partitions for them."""
+
+    def __post_init__(self) -> None:
+        leaderless = tuple(index for index, each in self.partitions.items() if each.leader == NO_LEADER)
+        object.__setattr__(self, "leaderless", leaderless)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,62 @@ Left out: decisions (controller), and the protocol between its own replicas or b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
 
+from ottla.common.errors import InvariantError
 from ottla.common.platform.endpoint import Endpoint
-from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import ApiMessageAndVersion
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import MetadataImage, metadata_level
+from ottla.metadata.records import ApiMessageAndVersion, at_level, encode_record
 
 NO_NODE = -1
 
 SubmitDone = Callable[[BaseException | None], None]
 """Called once with the outcome of a submission: None when it is committed and published, else the error."""
+
+
+class PreparedRecords:
+    """Records of one submission, replayed and encoded: all at once, or some of them in each turn of the loop."""
+
+    __slots__ = ("_rest", "base", "delta", "messages", "values")
+
+    def __init__(self, base: MetadataImage, records: Sequence[ApiMessageAndVersion]) -> None:
+        """`base` is the image that the records change: `MetadataLog.latest`, also when they are submitted."""
+        self.base = base
+        self.delta = MetadataDelta(base)
+        """Has replayed `messages`."""
+        self.messages: list[Any] = []
+        self.values: list[bytes] = []
+        """Encoded `messages`."""
+        self._rest = at_level(records, metadata_level(base))
+
+    def prepare(self, count: int | None = None) -> int:
+        """Prepare the next `count` records (None: all), and return how many there were; 0 after the last.
+
+        Raises InvariantError for a record that does not fit the image, and KafkaError for one that cannot be encoded.
+        """
+        before = len(self.messages)
+        for record in islice(self._rest, count):
+            self.delta.replay(record.message)
+            self.values.append(encode_record(record))
+            self.messages.append(record.message)
+        return len(self.messages) - before
+
+
+Submission = Sequence[ApiMessageAndVersion] | PreparedRecords
+
+
+def prepare_all(latest: MetadataImage, records: Submission) -> PreparedRecords:
+    """Return the records completely prepared; `latest` is the image that they change.
+
+    Raises as `PreparedRecords.prepare`, and InvariantError for records that were prepared for another image.
+    """
+    prepared = records if isinstance(records, PreparedRecords) else PreparedRecords(latest, records)
+    if prepared.base is not latest:
+        raise InvariantError("metadata records were prepared for another image than the newest one")
+    prepared.prepare()
+    return prepared
 
 
 class LeaderAndEpoch(NamedTuple):
@@ -115,7 +161,7 @@ class MetadataLog(Protocol):
         """Call `listener` for every leadership change from now on, and at once with the current state."""
         ...
 
-    def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
+    def submit(self, records: Submission, done: SubmitDone) -> None:
         """Write the records, all or none; calls `done(None)` once they are committed and published.
 
         Without records `done` is called once all earlier submissions are committed. An error is a KafkaError for the

@@ -84,15 +84,16 @@ def at_level(records: Iterable[ApiMessageAndVersion], level: int) -> Iterator[Ap
     Fields that the level lacks are dropped: directories, eligible leaders, cordoned directories. That loses nothing,
     since a level with these fields can't be downgraded.
     """
-    for message, _ in records:
-        if type(message) is FeatureLevelRecord and message.name == METADATA_VERSION:
-            level = message.feature_level
-        record = versioned(message, level)
+    for record in records:
+        message = record.message
         kind: Any = type(message)
+        if kind is FeatureLevelRecord and message.name == METADATA_VERSION:
+            level = message.feature_level
+        version = _written_version(kind, level)
         if kind in _WRITE_VERSIONS:
-            for field in _fields_outside(kind, record.version):
+            for field in _fields_outside(kind, version):
                 setattr(message, field.name, field.make_default())
-        yield record
+        yield record if record.version == version else ApiMessageAndVersion(message, version)
 
 
 @cache
@@ -101,22 +102,35 @@ def _fields_outside(cls: type[object], version: int) -> tuple[Field, ...]:
     return tuple(field for field in schema_of(cls).fields if not field.versions.low <= version <= field.versions.high)
 
 
-def encode_record(record: ApiMessageAndVersion) -> bytes:
-    """Return the value of the log record."""
+@cache
+def _frame(kind: type[object], version: int) -> bytes:
+    """Return the bytes before the body of a record."""
     out = bytearray()
     write_unsigned_varint(out, FRAME_VERSION)
-    write_unsigned_varint(out, _KEYS[type(record.message)])
-    write_unsigned_varint(out, record.version)
-    write_message(record.message, record.version, out)
+    write_unsigned_varint(out, _KEYS[kind])
+    write_unsigned_varint(out, version)
+    return bytes(out)
+
+
+def encode_record(record: ApiMessageAndVersion) -> bytes:
+    """Return the value of the log record."""
+    message, version = record
+    kind: Any = type(message)
+    out = bytearray(_frame(kind, version))
+    write_message(message, version, out)
     return bytes(out)
 
 
 def decode_record(value: Buffer) -> ApiMessageAndVersion:
     """Inverse of `encode_record`; raises ProtocolError for other bytes and for unsupported record types."""
     end = len(value)
-    frame_version, position = read_unsigned_varint(value, 0, end)
-    key, position = read_unsigned_varint(value, position, end)
-    version, position = read_unsigned_varint(value, position, end)
+    if end > 2 and value[0] | value[1] | value[2] < 0x80:  # three numbers of one byte: almost always
+        frame_version, key, version = value[:3]
+        position = 3
+    else:
+        frame_version, position = read_unsigned_varint(value, 0, end)
+        key, position = read_unsigned_varint(value, position, end)
+        version, position = read_unsigned_varint(value, position, end)
     if frame_version != FRAME_VERSION:
         raise ProtocolError(f"metadata record of frame version {frame_version}, expected {FRAME_VERSION}")
     cls = METADATA_RECORDS.get(key)

@@ -106,6 +106,9 @@ class Member(Protocol):
     @property
     def listener(self) -> ListenerInfo: ...
 
+    client_software: tuple[str, str] | None
+    """Name and version that the client sent (KIP-511), if they are kept."""
+
     def sweep(self) -> int:
         """Count a sweep without activity and free unused buffers. Returns the number of such sweeps in a row."""
         ...

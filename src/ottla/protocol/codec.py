@@ -7,12 +7,13 @@ error of a reader is ProtocolError, for any input.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import cache
 from struct import error as StructError
 from typing import TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.platform.disk import Buffer
-from ottla.protocol.reader import compile_reader, compile_stepped_reader
+from ottla.protocol.reader import InPlaceReader, compile_in_place_reader, compile_reader, compile_stepped_reader
 from ottla.protocol.schema import schema_of
 from ottla.protocol.writer import compile_stepped_writer, compile_writer
 
@@ -53,6 +54,27 @@ def read_message(
     except (IndexError, StructError):
         raise _too_short(cls, version) from None
     return message, start + consumed
+
+
+@cache
+def _in_place_reader(cls: type, version: int) -> InPlaceReader:
+    """Few messages are read so, by few programs: their readers need no place in every schema."""
+    _check_version(cls, version)
+    return compile_in_place_reader(cls, version)
+
+
+def read_in_place(cls: type[T], version: int, view: memoryview, max_elements: int) -> T:
+    """`read_message` without a copy: records are views of the same memory; trailing bytes are ignored."""
+    known: type = cls
+    read = _in_place_reader(known, version)
+    try:
+        message, _ = read(view, max_elements)
+    except UnicodeDecodeError:
+        raise _not_utf8(cls, version) from None
+    except (IndexError, StructError):
+        raise _too_short(cls, version) from None
+    found: T = message
+    return found
 
 
 def read_in_steps(cls: type[T], version: int, data: bytes, max_elements: int) -> Generator[None, None, T]:

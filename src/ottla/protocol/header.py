@@ -12,7 +12,7 @@ from typing import Any
 
 from ottla.common.errors import ProtocolError
 from ottla.common.platform.disk import Buffer
-from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_message, write_in_steps, write_message
+from ottla.protocol.codec import MAX_RESPONSE_ELEMENTS, read_in_place, read_message, write_in_steps, write_message
 from ottla.protocol.framing import SIZE_BYTES
 from ottla.protocol.registry import API
 from ottla.protocol.tags import skip_tags
@@ -76,10 +76,16 @@ def response_body(api_key: int, version: int, buffer: Buffer, start: int, end: i
     return correlation_id, position
 
 
-def decode_response(api_key: int, version: int, buffer: Buffer) -> tuple[int, Any]:
-    """Return (correlation id, message) of a response frame without its size prefix; raises ProtocolError."""
+def decode_response(api_key: int, version: int, buffer: Buffer, *, in_place: bool = False) -> tuple[int, Any]:
+    """Return (correlation id, message) of a response frame without its size prefix; raises ProtocolError.
+
+    `in_place`: records are views of `buffer`, otherwise the message shares no memory with it.
+    """
     end = len(buffer)
     correlation_id, position = response_body(api_key, version, buffer, 0, end)
     message: Any
+    if in_place:
+        view = memoryview(buffer)[position:]
+        return correlation_id, read_in_place(API[api_key].response, version, view, MAX_RESPONSE_ELEMENTS)
     message, _ = read_message(API[api_key].response, version, buffer, position, end, MAX_RESPONSE_ELEMENTS)
     return correlation_id, message

@@ -26,6 +26,7 @@ from ottla.record.varint import read_unsigned_varint
 Reader = Callable[[bytes, int], tuple[Any, int]]
 """Takes the bytes and the element budget, returns the message and the number of consumed bytes."""
 SteppedReader = Callable[[bytes, int], Generator[None, None, tuple[Any, int]]]
+InPlaceReader = Callable[[memoryview, int], tuple[Any, int]]
 
 MAX_STRUCT_TAGGED_FIELDS = 10_000
 """Limit for the tag section of one struct, as in Apache Kafka from 4.4 on; the budget limits those of a whole
@@ -50,7 +51,12 @@ def _exhausted() -> ProtocolError:
 
 def compile_reader(cls: type, version: int) -> Reader:
     """Return the reader of a message class at one version."""
-    return _compile(cls, version, stepped=False)
+    return _compile(cls, version)
+
+
+def compile_in_place_reader(cls: type, version: int) -> InPlaceReader:
+    """Return the reader of a view, whose records are views of the same memory."""
+    return _compile(cls, version, in_place=True)
 
 
 def compile_stepped_reader(cls: type, version: int) -> SteppedReader:
@@ -58,7 +64,7 @@ def compile_stepped_reader(cls: type, version: int) -> SteppedReader:
     return _compile(cls, version, stepped=True)
 
 
-def _compile(cls: type, version: int, *, stepped: bool) -> Callable[..., Any]:
+def _compile(cls: type, version: int, *, stepped: bool = False, in_place: bool = False) -> Callable[..., Any]:
     flexible = version >= schema_of(cls).flexible_from
     namespace: dict[str, Any] = {
         "unpack_from": unpack_from,
@@ -69,7 +75,7 @@ def _compile(cls: type, version: int, *, stepped: bool) -> Callable[..., Any]:
         "exhausted": _exhausted,
         "ProtocolError": ProtocolError,
     }
-    compiler = _ReaderCompiler(Source(namespace), version, flexible, stepped)
+    compiler = _ReaderCompiler(Source(namespace), version, flexible, stepped, in_place)
     source = compiler.source
     source.line("def read(data, budget):")
     source.indent()
@@ -85,13 +91,15 @@ def _compile(cls: type, version: int, *, stepped: bool) -> Callable[..., Any]:
 class _ReaderCompiler:
     """Emits statements that advance `p`."""
 
-    __slots__ = ("flexible", "source", "stepped", "version")
+    __slots__ = ("flexible", "in_place", "source", "stepped", "version")
 
-    def __init__(self, source: Source, version: int, flexible: bool, stepped: bool) -> None:
+    def __init__(self, source: Source, version: int, flexible: bool, stepped: bool, in_place: bool) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
         self.stepped = stepped
+        self.in_place = in_place
+        """Whether `data` is a memoryview, otherwise it is bytes."""
 
     def emit_struct(self, cls: type) -> str:
         """Read a struct; return the variable that contains it."""
@@ -198,7 +206,10 @@ class _ReaderCompiler:
         source.line("if q > end:")
         source.line(f"    raise exceeds({name!r})")
         # Records are most of their message and are not copied again: a view of bytes never changes.
-        piece = {"string": "data[p:q].decode()", "records": "memoryview(data)[p:q]"}.get(type_.name, "data[p:q]")
+        if self.in_place:
+            piece = {"string": "str(data[p:q], 'utf-8')", "records": "data[p:q]"}.get(type_.name, "bytes(data[p:q])")
+        else:
+            piece = {"string": "data[p:q].decode()", "records": "memoryview(data)[p:q]"}.get(type_.name, "data[p:q]")
         source.line(f"{target} = {piece}")
         source.line("p = q")
         source.dedent()
@@ -216,10 +227,11 @@ class _ReaderCompiler:
         source.line("if budget < 0:")
         source.line("    raise exhausted()")
         if isinstance(item, Primitive) and item.size:
+            uuid = "bytes(data[q : q + 16])" if self.in_place else "data[q : q + 16]"
             source.line(
-                f'{target} = list(unpack_from(f">{{{count}}}{item.code}", data, p))'
+                f'{target} = list(unpack_from(f">{{{count}}}{item.code}", data, p)) if {count} else []'
                 if item.code != "16s"
-                else f"{target} = [data[q : q + 16] for q in range(p, p + {count} * 16, 16)]"
+                else f"{target} = [{uuid} for q in range(p, p + {count} * 16, 16)]"
             )
             source.line(f"p += {count} * {item.size}")
         else:

@@ -28,7 +28,7 @@ from ottla.common.platform.endpoint import Endpoint
 from ottla.common.platform.peer import PeerNetwork
 from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, SubmitDone
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, Submission, SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.net.peer_messages import MessageDone
@@ -43,7 +43,7 @@ from ottla.quorum.opening import bootstrap_voter, read_log
 from ottla.quorum.phases import CLOSED, DRAINING, FOLLOWING, LEADING, OPENING, RUNNING, TAKING_OVER, ReplicaState
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, MAX_LEADER_EPOCH, ElectionState, OffsetAndEpoch, Persist, Voter
-from ottla.quorum.replay import Replay
+from ottla.quorum.replay import ALL_MESSAGES, Replay
 from ottla.quorum.rounds import Rounds
 from ottla.quorum.snapshots import SnapshotTaker
 from ottla.quorum.timer import DeadlineTimer
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MESSAGES_PER_TURN = 1000
+"""Committed records that a follower replays in one turn of the loop, some 5 ms."""
 _STOP_S = 1.0
 """Time for the followers to learn that the leader stops, in seconds."""
 
@@ -89,6 +91,7 @@ class QuorumDriver:
         "_publisher",
         "_quorum",
         "_replay",
+        "_replays_later",
         "_rounds",
         "_runtime",
         "_scheduler",
@@ -124,6 +127,8 @@ class QuorumDriver:
         self._log: ReplicaLog | None = None
         self._parts: _Parts | None = None
         self._replay = Replay(publisher)
+        self._replays_later = False
+        """Whether a follower continues to replay committed records in a later turn of the loop."""
         self._rounds = Rounds(self._step)
         self._timer = DeadlineTimer(runtime.clock, runtime.scheduler, self._tick)
         self._listeners: list[LeadershipListener] = []
@@ -303,6 +308,7 @@ class QuorumDriver:
         self._advance(raft)
         self._follow_role(parts)
         self._advance(raft)
+        parts.leader_log.note_commits()
         self._notify(raft)
         if self._service is not None:
             self._service.poll()
@@ -331,14 +337,25 @@ class QuorumDriver:
         parts.announcer.announce(raft)
 
     def _advance(self, raft: Raft) -> None:
+        leading = self._state.tenure is not FOLLOWING
+        if self._replays_later and not leading:
+            return
+        limit = ALL_MESSAGES if self._state.phase is OPENING else MESSAGES_PER_TURN
         try:
-            self._replay.advance(raft.state.high_watermark, leading=self._state.tenure is not FOLLOWING)
+            self._replays_later = self._replay.advance(raft.state.high_watermark, leading=leading, limit=limit)
         except (KafkaError, OSError):
             raise
         except Exception as error:
             # Only some components of the broker have applied this image: no further change may build on it.
             self._fail(error)
             raise
+        if self._replays_later:
+
+            def replay_more() -> None:
+                self._replays_later = False
+                self._act()
+
+            self._scheduler.call_soon(replay_more)
 
     def _follow_role(self, parts: _Parts) -> None:
         """Take over, become active, or step down, as decided by the rules."""
@@ -408,7 +425,7 @@ class QuorumDriver:
 
     # -- submitting ------------------------------------------------------------------------------------------------
 
-    def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
+    def submit(self, records: Submission, done: SubmitDone) -> None:
         """Append the records as one batch and call `done(None)` once they are committed and published.
 
         Without records `done` is called once all earlier submissions are committed. An error is a KafkaError for the

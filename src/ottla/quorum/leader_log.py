@@ -10,15 +10,14 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.clock import Clock
 from ottla.metadata.bounds import check_batch_bytes
-from ottla.metadata.delta import MetadataDelta
-from ottla.metadata.image import metadata_level
-from ottla.metadata.log import SubmitDone
-from ottla.metadata.records import ApiMessageAndVersion, at_level, encode_record
+from ottla.metadata.log import Submission, SubmitDone, prepare_all
+from ottla.metadata.records import ApiMessageAndVersion
 from ottla.quorum.control import leader_change, voter_records
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.raft import Raft
@@ -36,7 +35,7 @@ _SNAPSHOT_AT_START_BYTES = 1024 * 1024
 class LeaderLog:
     """Passes the leader's batches to log, rules and images together."""
 
-    __slots__ = ("_clock", "_log", "_own", "_raft", "_replay", "_request_flush", "_snapshots")
+    __slots__ = ("_appended", "_clock", "_log", "_own", "_raft", "_replay", "_request_flush", "_snapshots")
 
     def __init__(
         self,
@@ -57,6 +56,8 @@ class LeaderLog:
         self._clock = clock
         self._own = own
         self._request_flush = request_flush
+        self._appended: deque[tuple[int, float]] = deque()
+        """End offset of each uncommitted batch of this leader, and when it was appended."""
 
     def begin(self, epoch: int) -> None:
         """Append the first batch of `epoch`: the leader, and the voters if the log lacks them or has an old entry of
@@ -64,6 +65,7 @@ class LeaderLog:
 
         Raises KafkaError for a disk error.
         """
+        self._appended.clear()
         log, raft = self._log, self._raft
         self._replay.lead(log.end_offset, epoch)
         now = self._clock.time_ms()
@@ -77,24 +79,19 @@ class LeaderLog:
             raft.replication.voters_appended(self._clock.monotonic(), log.end_offset - 1, voters)
         self._replay.begun(log.end_offset, epoch)
 
-    def append_records(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
+    def append_records(self, records: Submission, epoch: int) -> None:
         """Append the records as one batch of the epoch that this replica leads; InvariantError if they don't fit the
         image.
 
         Raises KafkaError RECORD_LIST_TOO_LARGE for more bytes than a batch may have, and for a disk error.
         """
-        records = list(at_level(records, metadata_level(self._replay.latest)))
-        messages = [record.message for record in records]
-        delta = MetadataDelta(self._replay.latest)
-        for message in messages:
-            delta.replay(message)
+        prepared = prepare_all(self._replay.latest, records)
+        check_batch_bytes(prepared.values)
         now = self._clock.time_ms()
-        values = [encode_record(record) for record in records]
-        check_batch_bytes(values)
-        self._append([RecordData(now, None, value) for value in values], epoch, is_control=False)
+        self._append([RecordData(now, None, value) for value in prepared.values], epoch, is_control=False)
         end_offset, newest_epoch = self._log.end_offset, self._raft.state.epoch
-        image, changes = delta.apply(end_offset - 1, newest_epoch)
-        self._replay.submitted(end_offset, newest_epoch, messages, image, changes)
+        image, changes = prepared.delta.apply(end_offset - 1, newest_epoch)
+        self._replay.submitted(end_offset, newest_epoch, prepared.messages, image, changes)
 
     def append_split(self, records: Sequence[ApiMessageAndVersion], epoch: int) -> None:
         """Append records that need not be atomic in as many batches as their size requires. Raises as
@@ -132,6 +129,19 @@ class LeaderLog:
         if self._log.flushed_offset < self._log.end_offset:
             self._request_flush()
 
+    def note_commits(self) -> None:
+        """Measure the batches that were committed since the last call; those of a lost leadership are dropped."""
+        appended, state = self._appended, self._raft.state
+        if not appended:
+            return
+        if state.leading is None:
+            appended.clear()
+            return
+        now_s = self._clock.monotonic()
+        while appended and appended[0][0] <= state.high_watermark:
+            _, appended_s = appended.popleft()
+            state.statistics.commits.add(now_s - appended_s)
+
     def await_start(self, done: SubmitDone) -> None:
         """As `await_commit`, for all records of a single node's start: the first published image contains all of
         them."""
@@ -147,4 +157,5 @@ class LeaderLog:
 
     def _append(self, data: Sequence[RecordData], epoch: int, *, is_control: bool) -> None:
         size = self._log.append(data, epoch, is_control=is_control)
+        self._appended.append((self._log.end_offset, self._clock.monotonic()))
         self._snapshots.appended(size, data[-1].timestamp_ms)

@@ -8,18 +8,55 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.common.platform.peer import Address, PeerConnection, PeerNetwork
+from ottla.common.platform.disk import Buffer
+from ottla.common.platform.peer import Address, PeerConnection, PeerDone, PeerNetwork
 from ottla.net.peer_messages import MessageDone, send_message
+from ottla.quorum.raft_types import QuorumStatistics
+
+
+class CountedConnection:
+    """A connection whose requests and responses are counted. Implements `PeerConnection`."""
+
+    __slots__ = ("_connection", "_statistics")
+
+    def __init__(self, connection: PeerConnection, statistics: QuorumStatistics) -> None:
+        self._connection = connection
+        self._statistics = statistics
+
+    @property
+    def failed(self) -> bool:
+        """See `PeerConnection`."""
+        return self._connection.failed
+
+    def request(self, api_key: int, api_version: int, body: Buffer, done: PeerDone, timeout_s: float) -> None:
+        """See `PeerConnection`."""
+        statistics = self._statistics
+        statistics.requests += 1
+        statistics.request_bytes += len(body)
+
+        def answered(data: memoryview | None, error: BaseException | None) -> None:
+            if data is not None:
+                statistics.responses += 1
+                statistics.response_bytes += len(data)
+            done(data, error)
+
+        self._connection.request(api_key, api_version, body, answered, timeout_s)
+
+    def close(self) -> None:
+        """See `PeerConnection`."""
+        self._connection.close()
 
 
 class QuorumNetwork:
     """Requests to controllers by address."""
 
-    __slots__ = ("_closed", "_connections", "_peers", "_under_way")
+    __slots__ = ("_closed", "_connections", "_peers", "_statistics", "_under_way")
 
-    def __init__(self, peers: PeerNetwork) -> None:
+    def __init__(self, peers: PeerNetwork, statistics: QuorumStatistics) -> None:
+        """`statistics` counts the requests of all networks of one replica."""
         self._peers = peers
-        self._connections: dict[Address, PeerConnection] = {}
+        self._statistics = statistics
+        self._connections: dict[Address, CountedConnection] = {}
         self._under_way = 0
         self._closed = False
 
@@ -29,7 +66,8 @@ class QuorumNetwork:
             return
         connection = self._connections.get(address)
         if connection is None or connection.failed:
-            connection = self._connections[address] = self._peers.connect(*address)
+            connection = CountedConnection(self._peers.connect(*address), self._statistics)
+            self._connections[address] = connection
         self._under_way += 1
 
         def answered(response: Any, error: BaseException | None) -> None:

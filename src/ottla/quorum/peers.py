@@ -44,8 +44,8 @@ class QuorumPeers:
         self._raft = raft
         self._quorum = quorum
         self._own = own
-        for_votes = self._for_votes = QuorumNetwork(peers)
-        for_fetches = self._for_fetches = QuorumNetwork(peers)
+        for_votes = self._for_votes = QuorumNetwork(peers, raft.state.statistics)
+        for_fetches = self._for_fetches = QuorumNetwork(peers, raft.state.statistics)
         self._sender = EffectSender(
             raft,
             log,
@@ -104,7 +104,7 @@ class QuorumPeers:
 
     def introduce_leader(self, voter: Voter, done: MessageDone) -> None:
         """Announce the leader to `voter` on a temporary connection, since the voter may not exist."""
-        network = QuorumNetwork(self._peers)
+        network = QuorumNetwork(self._peers, self._raft.state.statistics)
 
         def answered(response: Any, error: BaseException | None) -> None:
             network.close()

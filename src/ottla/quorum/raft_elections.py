@@ -26,11 +26,13 @@ from ottla.quorum.raft_types import (
 class Elections:
     """Elections from the view of one replica."""
 
-    __slots__ = ("_begin_at", "_state")
+    __slots__ = ("_begin_at", "_started_s", "_state")
 
     def __init__(self, state: RaftState) -> None:
         self._state = state
         self._begin_at = 0.0
+        self._started_s: float | None = None
+        """When this replica began to seek votes; None while it does not."""
 
     @property
     def deadline(self) -> float | None:
@@ -176,6 +178,7 @@ class Elections:
         voted_id, directory_id = NO_NODE, ZERO_UUID
         if leader.epoch == state.epoch:
             voted_id, directory_id = state.election.voted_id, state.election.voted_directory_id
+        self._end_election(now)
         election = ElectionState(leader.epoch, leader.leader_id, voted_id, directory_id)
         state.enter(Follower(address, now + state.random_fetch_s()), election)
 
@@ -187,6 +190,8 @@ class Elections:
     def _become_prospective(self, now: float) -> None:
         state = self._state
         lost = state.role if isinstance(state.role, Follower) else None
+        if self._started_s is None:
+            self._started_s = now
         role = Prospective(state.local, now + state.random_election_s(), lost)
         state.take(role)
         self._ask(pre_vote=True)
@@ -204,6 +209,7 @@ class Elections:
 
     def _become_leader(self, now: float) -> None:
         state = self._state
+        self._end_election(now)
         role = LeaderState(
             state.local,
             state.epoch,
@@ -215,6 +221,12 @@ class Elections:
         state.enter(role, state.election._replace(leader_id=state.local.node_id))
         self._begin_at = now + state.timeouts.fetch_s / 2
         state.effects += [SendBegin(voter, state.epoch) for voter in state.others()]
+
+    def _end_election(self, now: float) -> None:
+        """A leader is known: measure how long this replica sought votes, if it did."""
+        if self._started_s is not None:
+            self._state.statistics.elections.add(now - self._started_s)
+            self._started_s = None
 
     def _ask(self, *, pre_vote: bool) -> None:
         state = self._state
@@ -244,4 +256,5 @@ class Elections:
             # It will not lead this epoch again; the voters that refused may not know that yet.
             state.take(Unattached(now + state.random_backoff_s()))
         else:
+            self._started_s = None
             state.take(Follower(role.lost.address, now + state.random_fetch_s()))

@@ -17,6 +17,7 @@ from ottla.quorum.raft_types import (
     Effect,
     ElectionState,
     Persist,
+    QuorumStatistics,
     RaftLog,
     ReplicaKey,
     Standing,
@@ -46,6 +47,7 @@ class RaftState:
         "log",
         "replica",
         "role",
+        "statistics",
         "timeouts",
         "transitions",
         "voter_sets",
@@ -66,6 +68,7 @@ class RaftState:
         self.role: Role = Unattached(0.0)
         self.effects: list[Effect] = []
         self.transitions: list[Transition] = []
+        self.statistics = QuorumStatistics()
         self._standing: Standing | None = None
 
     @property

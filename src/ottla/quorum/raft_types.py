@@ -144,6 +144,45 @@ class Transition(NamedTuple):
     after: Standing
 
 
+class Durations:
+    """Durations since the last `clear`: their number, sum and maximum in seconds."""
+
+    __slots__ = ("count", "max_s", "sum_s")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum_s = 0.0
+        self.max_s = 0.0
+
+    def add(self, duration_s: float) -> None:
+        """Add one duration."""
+        self.count += 1
+        self.sum_s += duration_s
+        self.max_s = max(self.max_s, duration_s)
+
+    def clear(self) -> None:
+        """Forget all durations."""
+        self.count, self.sum_s, self.max_s = 0, 0.0, 0.0
+
+
+class QuorumStatistics:
+    """Measurements of one replica since its start; only scrapes read them, and clear the durations."""
+
+    __slots__ = ("commits", "elections", "request_bytes", "requests", "response_bytes", "responses")
+
+    def __init__(self) -> None:
+        self.elections = Durations()
+        """Elections with a new leader in which this replica sought votes, from its first pre-vote on."""
+        self.commits = Durations()
+        """From the append of a batch by this leader to its commit."""
+        self.requests = 0
+        """Requests to other replicas."""
+        self.request_bytes = 0
+        """Without the headers."""
+        self.responses = 0
+        self.response_bytes = 0
+
+
 class FetchVerdict(NamedTuple):
     """A leader's response to a Fetch; at most one field is set. With none, records follow from the requested offset."""
 

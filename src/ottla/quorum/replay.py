@@ -29,6 +29,9 @@ from ottla.quorum.raft_types import Voter
 from ottla.record.batch import BatchView
 from ottla.record.control import ControlRecordType, control_record_type
 
+ALL_MESSAGES = 1 << 62
+"""No limit: at the start, before anything else runs."""
+
 
 class _Entry:
     """An uncommitted batch, or a caller that waits until the log is committed up to `end_offset`."""
@@ -53,13 +56,26 @@ class _Entry:
 class Replay:
     """The images of one replica. `quiet` until the first image may be published."""
 
-    __slots__ = ("_advancing", "_entries", "_heard", "_publisher", "committed", "latest", "quiet")
+    __slots__ = (
+        "_advancing",
+        "_delta",
+        "_entries",
+        "_heard",
+        "_publisher",
+        "_replayed",
+        "committed",
+        "latest",
+        "quiet",
+    )
 
     def __init__(self, publisher: MetadataPublisher) -> None:
         self._publisher = publisher
         self._entries: deque[_Entry] = deque()
         self._advancing = False
         self._heard = False
+        self._delta: MetadataDelta | None = None
+        """Has replayed the first messages of the first entry, which a follower replays over several turns."""
+        self._replayed = 0
         self.committed: MetadataImage = EMPTY_IMAGE
         self.latest: MetadataImage = EMPTY_IMAGE
         self.quiet = True
@@ -69,6 +85,7 @@ class Replay:
     def load(self, image: MetadataImage) -> None:
         """`image`, of a snapshot, is committed; it replaces all records appended before."""
         before = self.committed
+        self._delta, self._replayed = None, 0
         self._entries.clear()
         self.committed = self.latest = image
         if not self.quiet:
@@ -89,6 +106,7 @@ class Replay:
 
     def lead(self, end_offset: int, epoch: int) -> None:
         """This replica leads from `end_offset` on: all records before it are committed together, or not at all."""
+        self._delta, self._replayed = None, 0
         delta = MetadataDelta(self.committed)
         for entry in self._entries:
             for message in entry.messages:
@@ -136,24 +154,26 @@ class Replay:
 
     # -- commit ------------------------------------------------------------------------------------------------------
 
-    def advance(self, high_watermark: int, *, leading: bool) -> None:
+    def advance(self, high_watermark: int, *, leading: bool, limit: int = ALL_MESSAGES) -> bool:
         """Publish and answer everything before `high_watermark`, in order even if a callback submits again.
 
-        Raises the error of a listener of the publisher.
+        Returns whether something is left, since a follower replays at most `limit` messages: call it again in another
+        turn of the loop. Raises the error of a listener of the publisher.
         """
         if self._advancing:
-            return
+            return False
         self._advancing = True
         try:
             if leading:
                 self._advance_leader(high_watermark)
-            else:
-                self._advance_follower(high_watermark)
+            elif self._advance_follower(high_watermark, limit):
+                return True
             if self._heard:
                 self._heard = False
                 self._end_quiet()
         finally:
             self._advancing = False
+        return False
 
     def _advance_leader(self, high_watermark: int) -> None:
         while self._entries and self._entries[0].end_offset <= high_watermark:
@@ -168,22 +188,39 @@ class Replay:
             if entry.done is not None:
                 entry.done(None)
 
-    def _advance_follower(self, high_watermark: int) -> None:
+    def _advance_follower(self, high_watermark: int, limit: int) -> bool:
+        """Replay and publish committed batches, several at once; a large one is replayed over several calls."""
         if not self._entries or self._entries[0].end_offset > high_watermark:
-            return
-        delta = MetadataDelta(self.committed)
+            return False
+        delta, self._delta = self._delta or MetadataDelta(self.committed), None
         last: _Entry | None = None
         while self._entries and self._entries[0].end_offset <= high_watermark:
-            entry = self._entries.popleft()
-            for message in entry.messages:
+            entry = self._entries[0]
+            part = entry.messages[self._replayed : self._replayed + limit]
+            is_complete = self._replayed + len(part) == len(entry.messages)
+            if not is_complete and last is not None:
+                self._publish_committed(delta, last)
+                return True
+            for message in part:
                 delta.replay(message)
+            if not is_complete:
+                self._delta = delta
+                self._replayed += len(part)
+                return True
+            limit -= len(part)
+            self._replayed = 0
+            self._entries.popleft()
             if entry.messages:
                 last = entry
         if last is not None:
-            self.committed, changes = delta.apply(last.end_offset - 1, last.epoch)
-            self.latest = self.committed
-            if not self.quiet:
-                self._publisher.publish(self.committed, changes)
+            self._publish_committed(delta, last)
+        return False
+
+    def _publish_committed(self, delta: MetadataDelta, last: _Entry) -> None:
+        self.committed, changes = delta.apply(last.end_offset - 1, last.epoch)
+        self.latest = self.committed
+        if not self.quiet:
+            self._publisher.publish(self.committed, changes)
 
     def _end_quiet(self) -> None:
         """Publish from now on: all records committed when a leader was first heard from are replayed."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.platform.disk import Buffer
@@ -19,6 +20,9 @@ from ottla.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, decompress
 from ottla.record.errors import CorruptBatch, InvalidRecord, timestamp_out_of_range
 from ottla.record.varint import read_unsigned_varint
 from ottla.record.walk import parse_records
+
+if TYPE_CHECKING:
+    from ottla.common.platform.reused_memory import ReusedMemory
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 
@@ -237,14 +241,16 @@ class BatchView:
         self._require_whole()
         return bytes(self.buffer[self.position : self.end])
 
-    def body(self, max_bytes: int = DEFAULT_MAX_BYTES) -> memoryview:
+    def body(self, max_bytes: int = DEFAULT_MAX_BYTES, memory: ReusedMemory | None = None) -> memoryview:
         """Return the records, decompressed to at most `max_bytes`; a view of the buffer if they are not compressed.
+
+        With `memory`, decompressed records are valid until its next use.
 
         Raises CorruptBatch, and KafkaError as `compression.decompress` does.
         """
         self._require_whole()
         compressed = memoryview(self.buffer)[self.position + HEADER_SIZE : self.end]
-        return decompress(self.codec_id, compressed, max_bytes)
+        return decompress(self.codec_id, compressed, max_bytes, memory)
 
     def records(self, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:
         """Iterate over the records in offset order, with the body decompressed to at most `max_bytes`.

@@ -66,7 +66,7 @@ def _write_length(out: bytearray, number: int) -> None:
 
 def _write_bytes(out: bytearray, data: bytes | None) -> None:
     if data is None:
-        write_varint(out, -1)
+        out.append(1)  # the varint of -1
         return
     size = len(data)
     if size < _ONE_BYTE:

@@ -16,9 +16,13 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.disk import Buffer
+
+if TYPE_CHECKING:
+    from ottla.common.platform.reused_memory import ReusedMemory
 
 NONE = 0
 GZIP = 1
@@ -95,8 +99,12 @@ def compress(codec_id: int, data: Buffer, level: int | None = None) -> bytes:
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec_id} is unknown")
 
 
-def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> memoryview:
+def decompress(
+    codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES, memory: ReusedMemory | None = None
+) -> memoryview:
     """Decompress `data` to at most `max_bytes`; a view of `data` itself for codec 0.
+
+    With `memory`, the result is valid until its next use; only snappy allocates nevertheless.
 
     Raises KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
@@ -109,11 +117,11 @@ def decompress(codec_id: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) 
     if codec_id == SNAPPY:
         return _decompress_snappy(data, max_bytes)
     if codec_id == GZIP:
-        return _decompress_bounded(GZIP, cramjam.gzip.decompress_into, data, max_bytes)
+        return _decompress_bounded(GZIP, cramjam.gzip.decompress_into, data, max_bytes, memory)
     if codec_id == LZ4:
-        return _decompress_bounded(LZ4, cramjam.lz4.decompress_into, data, max_bytes)
+        return _decompress_bounded(LZ4, cramjam.lz4.decompress_into, data, max_bytes, memory)
     if codec_id == ZSTD:
-        return _decompress_bounded(ZSTD, cramjam.zstd.decompress_into, data, max_bytes)
+        return _decompress_bounded(ZSTD, cramjam.zstd.decompress_into, data, max_bytes, memory)
     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec_id} is unknown")
 
 
@@ -127,22 +135,26 @@ def _new_output(size: int) -> bytearray | mmap.mmap:
 
 
 def _decompress_bounded(
-    codec_id: int, decompress_into: Callable[[Buffer, bytearray | mmap.mmap], int], data: Buffer, max_bytes: int
+    codec_id: int,
+    decompress_into: Callable[[Buffer, bytearray | mmap.mmap | memoryview], int],
+    data: Buffer,
+    max_bytes: int,
+    memory: ReusedMemory | None,
 ) -> memoryview:
     """Decompress into a buffer that grows up to the limit; restarts cost at worst a third more."""
     import cramjam
 
     size = min(max_bytes, max(_FIRST_OUTPUT_SIZE, _OUTPUT_PER_INPUT * len(data)))
     while True:
-        output = _new_output(size)
+        output = _new_output(size) if memory is None else memory.take(size)[:max_bytes]
         try:
             written = decompress_into(data, output)
         except cramjam.DecompressionError as error:
             if _NO_ROOM not in str(error):
                 raise _corrupt(codec_id, str(error)) from None
-            if size >= max_bytes:
+            if len(output) >= max_bytes:
                 raise _too_large(codec_id, max_bytes) from None
-            size = min(max_bytes, size * _GROWTH)
+            size = min(max_bytes, len(output) * _GROWTH)
             continue
         return memoryview(output)[:written]
 

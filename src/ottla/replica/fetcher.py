@@ -152,7 +152,6 @@ class ReplicaFetcher:
         "_port",
         "_ready",
         "_renewing",
-        "_request_number",
         "_retries",
         "_scheduled",
         "_sent_s",
@@ -161,6 +160,7 @@ class ReplicaFetcher:
         "_sessionless",
         "_timer",
         "leader_id",
+        "request_number",
     )
 
     def __init__(self, leader_id: int, host: str, port: int, context: FetcherContext) -> None:
@@ -180,7 +180,8 @@ class ReplicaFetcher:
         self._sessionless = False
         """Whether the leader has no session slot, so that every request contains all partitions."""
         self._in_flight = False
-        self._request_number = 0
+        self.request_number = 0
+        """Of the newest Fetch; counts them."""
         self._hurried = 0
         """Newest request that carries an urgent change."""
         self._sent_s = 0.0
@@ -222,16 +223,16 @@ class ReplicaFetcher:
 
     def _hurry(self) -> None:
         """Abandon a Fetch that waits at the leader, unless it is young enough to return soon."""
-        if self._in_flight and self._hurried != self._request_number:
-            self._hurried = self._request_number
+        if self._in_flight and self._hurried != self.request_number:
+            self._hurried = self.request_number
             age_s = self._context.monotonic() - self._sent_s
-            self._context.scheduler.call_later(max(0.0, PATIENCE_S - age_s), self._break_off, self._request_number)
+            self._context.scheduler.call_later(max(0.0, PATIENCE_S - age_s), self._break_off, self.request_number)
 
     def _break_off(self, request_number: int) -> None:
         """Abandon a Fetch if it is still in flight, waits, and does not contain a partition."""
         connection = self._connection
         opens = self._session_epoch == INITIAL_EPOCH and not self._sessionless
-        waits = self._in_flight and self._request_number == request_number and self._brought_bytes < IDLE_BYTES
+        waits = self._in_flight and self.request_number == request_number and self._brought_bytes < IDLE_BYTES
         if waits and not opens and self._changed and not self._closed and connection is not None:
             self._renewing = True
             connection.close()
@@ -324,7 +325,7 @@ class ReplicaFetcher:
             forgotten_topics_data=self._forgotten_topics(),
         )
         self._in_flight = True
-        self._request_number += 1
+        self.request_number += 1
         self._sent_s = self._context.monotonic()
         send_message(
             connection, request, lambda response, error: self._answered(connection, response, error), settings.timeout_s

@@ -81,6 +81,10 @@ class ReplicaFetchers:
         """Maximum lag of a partition behind its leader's high watermark, in records."""
         return max((fetcher.max_lag() for fetcher in self._fetchers.values()), default=0)
 
+    def request_numbers(self) -> dict[int, int]:
+        """Number of Fetch requests to each leader, by its id."""
+        return {leader_id: fetcher.request_number for leader_id, fetcher in self._fetchers.items()}
+
     def close(self) -> None:
         """Stop all fetchers."""
         for fetcher in self._fetchers.values():

@@ -31,6 +31,9 @@ from ottla.schemas.ids import SchemaId
 
 TIMEOUT_S = 10.0
 ATTEMPTS = 3
+INTERACTIVE_TIMEOUT_S = 3.0
+OUTAGE_S = 15.0
+"""Time after an outage in which an interactive client sends no request."""
 PAUSE_S = 0.5
 MAX_RESPONSE_BYTES = 16 << 20
 READ_BYTES = 1 << 20
@@ -93,10 +96,15 @@ class SchemaRegistry:
     """Root URL of the API; `user:password@` before the host is sent as basic authentication."""
     authorities: str | None = None
     """PEM certificates of the trusted authorities for https; None: those of the system."""
+    is_interactive: bool = False
+    """For users that wait, in a process that stays: one attempt with a short timeout, no request for OUTAGE_S after an
+    outage, and an unknown id is requested again, since it may be registered by then."""
     _known: dict[str, RegisteredSchema] = field(default_factory=dict, repr=False)
     _unknown: set[str] = field(default_factory=set, repr=False)
     _is_confirmed: bool = field(default=False, repr=False)
     """True after an answer that only registries give."""
+    _outage: tuple[float, str] | None = field(default=None, repr=False)
+    """The end of OUTAGE_S on the monotonic clock, and the reason of the outage."""
 
     def __post_init__(self) -> None:
         """Raises OperatorError for an invalid URL or invalid certificates."""
@@ -154,7 +162,7 @@ class SchemaRegistry:
             return self._known[path]
         answer = None if path in self._unknown else self._get(path)
         if answer is None:
-            if len(self._unknown) < MAX_UNKNOWN_IDS:
+            if not self.is_interactive and len(self._unknown) < MAX_UNKNOWN_IDS:
                 self._unknown.add(path)
             raise UnknownSchemaError(f"the schema registry at {self.shown} does not know {what}")
         try:
@@ -195,14 +203,17 @@ class SchemaRegistry:
 
     def _ask(self, path: str) -> Any:
         """The JSON of an answer. Raises _NotFoundError, OperatorError."""
+        if self._outage is not None and time.monotonic() < self._outage[0]:
+            raise RegistryUnreachable(self._outage[1])
         request = self._request(path)
-        for attempt in range(ATTEMPTS):
+        attempts, timeout_s = (1, INTERACTIVE_TIMEOUT_S) if self.is_interactive else (ATTEMPTS, TIMEOUT_S)
+        for attempt in range(attempts):
             if attempt:
                 time.sleep(PAUSE_S * attempt)
             try:
                 opener = urllib.request.build_opener(_Redirects, urllib.request.HTTPSHandler(context=self._tls()))
-                with opener.open(request, timeout=TIMEOUT_S) as response:
-                    body = _read_body(response)
+                with opener.open(request, timeout=timeout_s) as response:
+                    body = _read_body(response, timeout_s)
                 if len(body) > MAX_RESPONSE_BYTES:
                     raise OperatorError(f"the schema registry at {self.shown} answered with too many bytes")
                 return json.loads(body)
@@ -221,7 +232,10 @@ class SchemaRegistry:
                     break
             except (ValueError, RecursionError, http.client.HTTPException) as error:
                 raise OperatorError(f"the server at {self.shown} is not a schema registry: {error}") from error
-        raise RegistryUnreachable(f"the schema registry at {self.shown} can't be reached: {reason}")
+        failure = f"the schema registry at {self.shown} can't be reached: {reason}"
+        if self.is_interactive:
+            self._outage = (time.monotonic() + OUTAGE_S, failure)
+        raise RegistryUnreachable(failure)
 
     def _tls(self) -> ssl.SSLContext | None:
         """None: the system's defaults."""
@@ -255,20 +269,20 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _read_body(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
+def _read_body(response: http.client.HTTPResponse | urllib.error.HTTPError, timeout_s: float) -> bytes:
     """At most MAX_RESPONSE_BYTES + 1 bytes. Raises TimeoutError for a body that arrives too slowly."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     body = bytearray()
     while len(body) <= MAX_RESPONSE_BYTES and (piece := response.read1(READ_BYTES)):
         body += piece
         if time.monotonic() > deadline:
-            raise TimeoutError(f"its answer did not end within {TIMEOUT_S:.0f} seconds")
+            raise TimeoutError(f"its answer did not end within {timeout_s:.0f} seconds")
     return bytes(body)
 
 
 def _is_unknown_error(error: urllib.error.HTTPError) -> bool:
     with suppress(OSError, ValueError, RecursionError, http.client.HTTPException):
-        document = json.loads(_read_body(error))
+        document = json.loads(_read_body(error, TIMEOUT_S))
         return isinstance(document, dict) and document.get("error_code") in UNKNOWN_CODES
     return False
 

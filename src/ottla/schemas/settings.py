@@ -39,10 +39,9 @@ def read_schema_bytes(path: object) -> bytes:
         raise OperatorError(f"the schema {path} can't be read: {error.strerror}") from error
 
 
-def open_registry(url: str, authorities: object = None) -> SchemaRegistry:
+def open_registry(url: str, authorities: object = None, *, is_interactive: bool = False) -> SchemaRegistry:
     """`authorities`: path of certificates in PEM. Raises OperatorError for an invalid URL or file."""
     from ottla.schemas.registry import SchemaRegistry  # imported here: most searches use no registry
 
-    return SchemaRegistry(
-        url, None if authorities is None else read_schema_bytes(authorities).decode("ascii", "replace")
-    )
+    pem = None if authorities is None else read_schema_bytes(authorities).decode("ascii", "replace")
+    return SchemaRegistry(url, pem, is_interactive)

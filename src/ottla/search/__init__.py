@@ -17,6 +17,8 @@ for the client's requests, `search.session` and `search.workers`: no filter is e
   reason in the report is `cancelled`. All other calls belong to one thread.
 - Decoders by name: `SearchRequest(decoders=Decoders(key="int64"))`; a registry or schema files:
   `SearchRequest(schemas=SchemaSettings(open_registry(url)))`, both in `ottla.schemas.settings`.
+- Masks: `SearchRequest(mask=RecordMask(topic, [parse_rule("value.card", "hash")], secret))`, both in
+  `ottla.search.masks`. Filter, matches and report then see masked content only.
 - `SearchSession(processes=N)` scans long searches in N worker processes, which `close` ends.
 - A page of results: stop at `Budget(matches=...)`, and continue with `SearchRequest.resumed(report.resume)`.
 - Errors: `QueryError` with the position in the query, `OperatorError` for a wrong option or token or an unreachable

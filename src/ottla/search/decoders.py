@@ -45,6 +45,10 @@ class Decoded(NamedTuple):
     schema: int | str | None = None
 
 
+DECODED_NULL = Decoded(None, "null", None)
+"""A key or a value that is null."""
+
+
 class RecordParts(Protocol):
     """The parts of a record that decoders use besides the decoded bytes."""
 

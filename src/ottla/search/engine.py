@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ottla.common.platform.reused_memory import ReusedMemory
 from ottla.search.evaluation import compile_filter
 from ottla.search.literals import required_clauses
 from ottla.search.plan import Plan, write_token
@@ -64,7 +65,9 @@ class Search:
         self.on_progress = on_progress
         self._tally = Tally()
         decoders = decoders or open_decoders(plan.decoders)
-        matcher = Matcher(compile_filter(condition), required_clauses(condition, decoders), decoders, self._tally)
+        matcher = Matcher(
+            compile_filter(condition), required_clauses(condition, decoders), decoders, self._tally, ReusedMemory()
+        )
         self._readers: Sequence[PartitionReader]
         if lookahead is None:
             self._readers = [PartitionReader(source, *each, matcher, fetch_bytes) for each in plan.ranges.items()]
@@ -78,8 +81,6 @@ class Search:
         )
         self._matches = self._records = self._skipped = self._bytes = 0
         self._unreadable: list[Unreadable] = []
-        self._last: Hit | None = None
-        self._is_in_order = True
         self._is_cancelled = False
         self.reason = FAILED
         """The reason for stopping, after `run`."""
@@ -95,7 +96,8 @@ class Search:
             while (reason := self._reason_to_stop(started)) is None:
                 hit = self._walk.take(self._wanted())
                 if hit is not None:
-                    yield self._returned(hit)
+                    self._matches += 1
+                    yield hit
                 elif not self._walk.is_read:
                     self._apply(self._walk.step())
                     self.on_progress(self.report(END))
@@ -108,9 +110,9 @@ class Search:
 
     def rest(self) -> Iterator[Hit]:
         """Yield the matches that were read, without proof that unread records do not precede them."""
-        while self._wanted() != 0 and (hit := self._walk.take_any()) is not None:
-            self._is_in_order = False
-            yield self._returned(hit)
+        while (wanted := self._wanted()) != 0 and (hit := self._walk.take_any(wanted)) is not None:
+            self._matches += 1
+            yield hit
 
     def report(self, reason: str) -> Report:
         """The report if the search ends now for this reason."""
@@ -128,20 +130,11 @@ class Search:
             sum(reader.lost for reader in self._readers),
             {partition: (each.start, each.end) for partition, each in self._plan.ranges.items()},
             reason,
-            write_token(replace(self._plan, ranges=left, before=self._before())) if left else None,
+            write_token(replace(self._plan, ranges=left, before=self._walk.before)) if left else None,
         )
-
-    def _before(self) -> tuple[int, int, int] | None:
-        is_proven = self._plan.newest_first and self._is_in_order and self._last is not None
-        return self._last.order if is_proven and self._last is not None else self._plan.before
 
     def _wanted(self) -> int | None:
         return None if self._budget.matches is None else self._budget.matches - self._matches
-
-    def _returned(self, hit: Hit) -> Hit:
-        self._matches += 1
-        self._last = hit
-        return hit
 
     def _apply(self, found: Scanned) -> None:
         self._records += found.records

@@ -3,16 +3,20 @@
 The result is a list of clauses. A record can match only if its bytes contain an alternative of each clause. Keys,
 values and headers are contiguous in a batch, so a batch without any alternative of a clause contains no match.
 
-Sound only where decoded text is in the bytes. JSON can write any character as an escape sequence, so an alternative
-from a decoded field also holds for bytes with a backslash. Decoders such as `hex` yield no clauses. Neither do
-negations, numbers (42 is also 4.2e1) and the replacement character of invalid UTF-8.
+Sound only where decoded values are in the bytes. JSON can write any character as an escape sequence, so an alternative
+from a decoded field also holds for bytes with a backslash. It can write 42 as 42.0 or as 4.2e1: the digits are in the
+bytes, or an exponent is. Decoders such as `hex` yield no clauses. Neither do negations, null and the replacement
+character of invalid UTF-8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
+from ottla.common.platform.disk import Buffer
+from ottla.search.byte_search import find_bytes, find_exponent
 from ottla.search.subject import OpenDecoders
 from ottla.search.syntax import (
     HEADERS,
@@ -31,27 +35,35 @@ from ottla.search.syntax import (
     Or,
     Path,
     Quantifier,
+    Scalar,
     TextTest,
     Word,
 )
 
 MAX_ALTERNATIVES = 64
+MAX_EXPONENT = 64
+"""Decimal exponent of the largest number whose digits are looked for: those of others would be many."""
 _REPLACEMENT = "\ufffd"
 BACKSLASH = b"\\"
 
 
 class Clause(NamedTuple):
-    """At least one of `alternatives` is in the bytes of a match, or a backslash if `or_escaped`."""
+    """At least one of `alternatives` is in the bytes of a match, or a backslash if `or_escaped`, or a number with an
+    exponent if `or_exponent`."""
 
     alternatives: tuple[bytes, ...]
     or_escaped: bool
+    or_exponent: bool = False
 
-    def rules_out(self, data: bytes, start: int, end: int) -> bool:
-        """True if no record in `data[start:end]` can match."""
+    def rules_out(self, data: Buffer) -> bool:
+        """True if no record in `data` can match."""
+        end = len(data)
         for each in self.alternatives:
-            if data.find(each, start, end) >= 0:
+            if find_bytes(data, 0, end, each) >= 0:
                 return False
-        return not (self.or_escaped and data.find(BACKSLASH, start, end) >= 0)
+        if self.or_exponent and find_exponent(data, 0, end) >= 0:
+            return False
+        return not (self.or_escaped and find_bytes(data, 0, end, BACKSLASH) >= 0)
 
 
 class _Source(NamedTuple):
@@ -65,8 +77,12 @@ _NONE = _Source(is_verbatim=False, or_escaped=False)
 
 
 def required_clauses(node: Node | None, decoders: OpenDecoders) -> tuple[Clause, ...]:
-    """The clauses of a filter; empty if nothing can be required."""
-    if node is None:
+    """The clauses of a filter; empty if nothing can be required.
+
+    None for masked records: the filter sees other content than the batch has, and the number of ruled out records
+    would reveal that content.
+    """
+    if node is None or decoders.mask is not None:
         return ()
     sources = {
         KEY: _Source(decoders.key.is_verbatim, or_escaped=True),
@@ -88,17 +104,14 @@ def _clauses(node: Node, sources: dict[str, _Source]) -> list[Clause]:
             return _joined([_clauses(part, sources) for part in parts])
         case Not():
             return []
-        case Has(path) | Match(path, _):
+        case Compare(path, "==", literal):
+            return _names(path, sources) + _literal_clause((literal,), _source(path, sources))
+        case Compare(path, _, _) | Has(path) | Match(path, _):
             return _names(path, sources)
         case TextTest(path, _, text):
             return _names(path, sources) + _clause((text,), _source(path, sources))
-        case Compare(path, operator, literal):
-            wanted = (literal,) if operator == "==" and isinstance(literal, str) else ()
-            return _names(path, sources) + _clause(wanted, _source(path, sources))
         case OneOf(path, literals):
-            texts = tuple(each for each in literals if isinstance(each, str))
-            is_text = len(texts) == len(literals)
-            return _names(path, sources) + (_clause(texts, _source(path, sources)) if is_text else [])
+            return _names(path, sources) + _literal_clause(literals, _source(path, sources))
         case Quantifier(path, name, body, is_all):
             found = _names(path, sources)
             return found if is_all else found + _clauses(body, {**sources, name: _source(path, sources)})
@@ -127,6 +140,34 @@ def _clause(texts: Sequence[str], source: _Source) -> list[Clause]:
     return [Clause(tuple(text.encode() for text in texts), source.or_escaped)]
 
 
+def _literal_clause(literals: Sequence[Scalar], source: _Source) -> list[Clause]:
+    """One clause for values that equal a literal; none if one of them can be written in any form."""
+    texts = [_written(literal) for literal in literals]
+    known = [text for text in texts if text is not None]
+    if len(known) < len(texts):
+        return []
+    has_text = any(isinstance(literal, str) for literal in literals)
+    has_number = any(isinstance(literal, (int, Decimal)) and not isinstance(literal, bool) for literal in literals)
+    found = _clause(known, source._replace(or_escaped=source.or_escaped and has_text))
+    return [clause._replace(or_exponent=has_number) for clause in found]
+
+
+def _written(literal: Scalar) -> str | None:
+    """The bytes that a value has in common with all others that equal it, apart from exponents; None without any."""
+    if literal is None or isinstance(literal, str):
+        return literal
+    if isinstance(literal, bool):
+        return "true" if literal else "false"
+    if literal == 0:
+        return "0"  # also in -0.0
+    if isinstance(literal, Decimal):
+        if not -MAX_EXPONENT <= literal.adjusted() <= MAX_EXPONENT:
+            return None
+        text = format(literal, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return str(literal)
+
+
 def _joined(branches: Sequence[Sequence[Clause]]) -> list[Clause]:
     """One clause with the most selective clause of each branch; none if a branch requires nothing."""
     if not all(branches):
@@ -135,4 +176,5 @@ def _joined(branches: Sequence[Sequence[Clause]]) -> list[Clause]:
     alternatives = tuple(dict.fromkeys(each for clause in chosen for each in clause.alternatives))
     if len(alternatives) > MAX_ALTERNATIVES:
         return []
-    return [Clause(alternatives, any(clause.or_escaped for clause in chosen))]
+    or_escaped, or_exponent = (any(clause[column] for clause in chosen) for column in (1, 2))
+    return [Clause(alternatives, or_escaped, or_exponent)]

@@ -41,6 +41,8 @@ from ottla.search.syntax import (
 MAX_CHARS = 8_192
 MAX_NODES = 200
 MAX_DEPTH = 32
+MAX_DIGITS = 1_000
+"""Characters of a number; Python converts at most 4,300."""
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,9})?(?![\w.])", re.ASCII)
 _INDEX = re.compile(r"\d{1,9}", re.ASCII)
@@ -76,6 +78,11 @@ def parse_query(text: str, now_ms: int) -> Query:
     return _Parser(text, now_ms).query()
 
 
+def parse_path(text: str) -> Path:
+    """Parse a path such as `value.items[*].price`. Raises QueryError."""
+    return _Parser(text, 0).whole_path()
+
+
 class _Parser:
     """One parse: the text, the current position and the counters of both limits."""
 
@@ -94,6 +101,12 @@ class _Parser:
         if not self._cursor.at_end():
             raise self._cursor.error(f"{_A_TEST}, && or ||")
         return Query(scopes, found)
+
+    def whole_path(self) -> Path:
+        path = self._path()
+        if not self._cursor.at_end():
+            raise self._cursor.error("the end of the path")
+        return path
 
     # Expressions
 
@@ -300,6 +313,8 @@ class _Parser:
             return text
         number = _NUMBER.match(self._cursor.text, start)
         if number is not None:
+            if len(number[0]) > MAX_DIGITS:
+                raise QueryError(start, f"a number of at most {MAX_DIGITS} characters", shown(number[0]))
             self._cursor.position = number.end()
             return int(number[0]) if number[1] is None and number[2] is None else Decimal(number[0])
         word = WORD.match(self._cursor.text, start)

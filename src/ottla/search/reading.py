@@ -17,8 +17,10 @@ EMPTY_FETCHES = 8
 fetch; all records before the end may have been compacted away."""
 LARGEST_WINDOW = 1 << 24
 LARGEST_CHANGE = 4
-FIRST_RECORD_BYTES = 8.0 * 1024
-"""Assumption for the first window of offsets."""
+FIRST_RECORD_BYTES = 1024.0
+"""Assumption for the size of the first fetch; too small a one costs a second fetch."""
+FIRST_WINDOW_RECORD_BYTES = 8 * 1024
+"""The same for the first window of offsets: too large a one costs bytes that a limit makes superfluous."""
 _FETCH_MARGIN_BYTES = 64 * 1024
 
 
@@ -47,7 +49,7 @@ class PartitionReader:
         self._ascending = Scanner(partition, matcher, by_reached=True)
         self._descending = Scanner(partition, matcher, by_reached=False)
         self._fetch_bytes = fetch_bytes
-        self._window = max(1, int(fetch_bytes / FIRST_RECORD_BYTES))
+        self._window = max(1, fetch_bytes // FIRST_WINDOW_RECORD_BYTES)
         self._record_bytes = record_bytes
 
     @property
@@ -56,8 +58,10 @@ class PartitionReader:
 
     def read_up(self) -> Scanned:
         """Scan one fetch from `start`. Raises KafkaError."""
-        found = self._scan(self._ascending, self.start, self.start, self.end, self._fetch_bytes)
+        start = self.start
+        found = self._scan(self._ascending, start, start, self.end, self._wanted(start))
         self.start, self.reached = found.next_offset, found.reached
+        self._adapt(found.size_bytes, self.start - start)
         return found
 
     def read_down(self) -> Scanned:

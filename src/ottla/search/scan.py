@@ -1,30 +1,37 @@
 """Scan of fetched batches: which records of a range match.
 
-A batch is decompressed once. Clauses (`search.literals`) rule out whole batches, and the rarest one picks the
-records to verify. Batches of aborted transactions and control batches are invisible under committed isolation; control
-batches always are. A batch that cannot be read is listed and never passed over in silence.
+A batch is decompressed once, into memory that all batches share. Clauses (`search.literals`) rule out whole batches
+without a copy, and the rarest one picks the records to verify. Batches of aborted transactions and control batches are
+invisible under committed isolation; control batches always are. A batch that cannot be read is listed and never passed
+over in silence.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from ottla.client.wire.model import FetchResult
 from ottla.common.errors import KafkaError
+from ottla.common.platform.reused_memory import ReusedMemory
 from ottla.record.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchView
 from ottla.record.compression import NONE
 from ottla.record.errors import InvalidRecord
 from ottla.record.legacy.stored import iter_any_batches
 from ottla.record.transactions import TransactionFilter
 from ottla.record.walk import INDEX_WIDTH, index_records
+from ottla.search.byte_search import find_exponent, has_exponent
 from ottla.search.decoders import Decoded, Headers
 from ottla.search.evaluation import Filter
 from ottla.search.literals import BACKSLASH, Clause
 from ottla.search.plan import Order
-from ottla.search.subject import Batch, OpenDecoders, Subject, Tally
+from ottla.search.subject import Batch, MaskedSubject, OpenDecoders, Subject, Tally
+
+MAX_LOCATED = 8
+"""Alternatives of a clause that are looked for one after the other, to choose the records to verify."""
 
 
 class Hit(NamedTuple):
@@ -62,6 +69,8 @@ class Matcher(NamedTuple):
     clauses: tuple[Clause, ...]
     decoders: OpenDecoders
     tally: Tally
+    memory: ReusedMemory
+    """For the decompressed records of one batch."""
 
 
 @dataclass(slots=True)
@@ -115,16 +124,16 @@ class Scanner:
     def _scan_batch(self, batch: BatchView, start: int, end: int, found: Scanned) -> None:
         if not batch.crc_matches():
             raise InvalidRecord("the checksum of the batch does not match")
-        data, first_byte, end_byte = _bytes_of_records(batch)
+        stored = _stored_records(batch, self._matcher.memory)
         is_whole = start <= batch.base_offset and batch.next_offset <= end
-        is_ruled_out = any(clause.rules_out(data, first_byte, end_byte) for clause in self._matcher.clauses)
+        is_ruled_out = any(clause.rules_out(stored) for clause in self._matcher.clauses)
         if is_whole and is_ruled_out:
             found.records += batch.records_count
             found.skipped += batch.records_count
             found.reached = max(found.reached, batch.max_timestamp)
             _lower(found, min(batch.base_timestamp, batch.max_timestamp))
             return
-        body = data[first_byte:end_byte]
+        body = bytes(stored)
         index = index_records(body, 0, len(body), batch.records_count)
         deltas = index[0::INDEX_WIDTH]
         if deltas[-1] > batch.last_offset_delta:
@@ -158,9 +167,9 @@ class Scanner:
     def _verify(self, batch: Batch, numbers: tuple[int, int], times: Sequence[int], found: Scanned) -> None:
         first = numbers[0]
         reached, counted = found.reached, first
-        accepts, tally = self._matcher.accepts, self._matcher.tally
+        accepts, tally, mask = self._matcher.accepts, self._matcher.tally, self._matcher.decoders.mask
         for number in _candidates(batch.body, batch.rows, numbers, self._matcher.clauses):
-            subject = Subject(batch, number)
+            subject = Subject(batch, number) if mask is None else MaskedSubject(batch, number, mask)
             tally.verified += 1
             if accepts(subject):
                 if self._by_reached:
@@ -170,12 +179,11 @@ class Scanner:
                 found.hits.append(_hit(subject, place))
 
 
-def _bytes_of_records(batch: BatchView) -> tuple[bytes, int, int]:
-    """The decompressed records, and their place in the bytes: the whole fetch if they are not compressed."""
-    if batch.codec_id == NONE and isinstance(batch.buffer, bytes):
-        return batch.buffer, batch.position + HEADER_SIZE, batch.end
-    body = bytes(batch.body())
-    return body, 0, len(body)
+def _stored_records(batch: BatchView, memory: ReusedMemory) -> memoryview:
+    """The decompressed records; of any size if they are a part of the fetch."""
+    if batch.codec_id == NONE:
+        return memoryview(batch.buffer)[batch.position + HEADER_SIZE : batch.end]
+    return batch.body(memory=memory)
 
 
 def _times(batch: BatchView, index: Sequence[int], first: int, last: int) -> Sequence[int]:
@@ -192,28 +200,30 @@ def _lower(found: Scanned, timestamp: int) -> None:
 
 def _candidates(
     body: bytes, index: Sequence[int], numbers: tuple[int, int], clauses: Sequence[Clause]
-) -> Iterator[int]:
-    """The records that contain the rarest single alternative of a clause, or escapes; all without such a clause."""
-    first, last = numbers
-    usable = [clause for clause in clauses if len(clause.alternatives) == 1]
+) -> Sequence[int]:
+    """The records that can match by the clause with the fewest occurrences; all without such a clause."""
+    usable = [clause for clause in clauses if len(clause.alternatives) <= MAX_LOCATED]
     if not usable:
-        yield from range(first, last)
-        return
-    clause = min(usable, key=lambda each: body.count(each.alternatives[0]))
-    found = _containing(body, index, numbers, clause.alternatives[0])
+        return range(*numbers)
+    clause = min(usable, key=lambda each: sum(map(body.count, each.alternatives)))
+    found: set[int] = set()
+    for literal in clause.alternatives:
+        found.update(_located(partial(body.find, literal), index, numbers))
+    # Fields of the format between keys and values, such as offset deltas, may have bytes of these forms as well.
     if clause.or_escaped and BACKSLASH in body:
-        # Fields of the format between keys and values, such as offset deltas, may have this byte as well.
-        escaped = (each for each in _containing(body, index, numbers, BACKSLASH) if _has_escapes(body, index, each))
-        yield from sorted({*found, *escaped})
-    else:
-        yield from found
+        escaped = _located(partial(body.find, BACKSLASH), index, numbers)
+        found.update(each for each in escaped if _has_escapes(body, index, each))
+    if clause.or_exponent:
+        written = _located(lambda position: find_exponent(body, position, len(body)), index, numbers)
+        found.update(each for each in written if _has_exponents(body, index, each))
+    return sorted(found)
 
 
-def _containing(body: bytes, index: Sequence[int], numbers: tuple[int, int], literal: bytes) -> Iterator[int]:
-    """The records with a literal anywhere in their bytes."""
+def _located(find: Callable[[int], int], index: Sequence[int], numbers: tuple[int, int]) -> Iterator[int]:
+    """The records with a find anywhere in their bytes; `find` takes the position to search from, -1 is none."""
     first, last = numbers
     starts = index[2::INDEX_WIDTH]
-    position = body.find(literal, starts[first])
+    position = find(starts[first])
     while position >= 0:
         number = bisect_right(starts, position) - 1
         if number >= last:
@@ -221,14 +231,24 @@ def _containing(body: bytes, index: Sequence[int], numbers: tuple[int, int], lit
         yield number
         if number + 1 >= last:
             return
-        position = body.find(literal, starts[number + 1])
+        position = find(starts[number + 1])
 
 
 def _has_escapes(body: bytes, index: Sequence[int], number: int) -> bool:
     """True if the key, the value or a header of a record has a backslash."""
+    return any(body.find(BACKSLASH, start, end) >= 0 for start, end in _parts(index, number))
+
+
+def _has_exponents(body: bytes, index: Sequence[int], number: int) -> bool:
+    """True if the key, the value or a header of a record may have a number with an exponent."""
+    key, value, headers = _parts(index, number)
+    return has_exponent(body, *value) or has_exponent(body, *key) or find_exponent(body, *headers) >= 0
+
+
+def _parts(index: Sequence[int], number: int) -> list[tuple[int, int]]:
+    """Start and end of the key, the value and the headers of a record."""
     at = number * INDEX_WIDTH
-    parts = ((index[at + column], index[at + column + 1]) for column in (2, 4, 6))
-    return any(length > 0 and body.find(BACKSLASH, start, start + length) >= 0 for start, length in parts)
+    return [(index[at + column], index[at + column] + max(0, index[at + column + 1])) for column in (2, 4, 6)]
 
 
 def _hit(subject: Subject, place: int) -> Hit:

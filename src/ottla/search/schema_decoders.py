@@ -31,6 +31,8 @@ EXTRA = "ottla[search]"
 MAX_FIELDS_OF_VALUE = 1 << 20
 """Maximum fields of a decoded Protobuf message: an empty message in a list has two bytes, but all of its fields."""
 MAX_KNOWN_SCHEMAS = 10_000
+MAX_FAILURES = 200
+"""Bound of the ids without a usable schema that a search requests; data could name ever new ones."""
 _PACKAGES = {AVRO: {"fastavro": "fastavro"}, PROTOBUF: {"google.protobuf": "protobuf"}}
 _JSON = "json"
 
@@ -149,6 +151,8 @@ class RegistryDecoder:
     def _known(self, key: object, find: Callable[[], Any]) -> Any:
         """The result of `find`, which uses the registry. Raises Undecodable, at once if it failed before."""
         failure = self._outage or self._failures.get(key)
+        if failure is None and len(self._failures) >= MAX_FAILURES:
+            failure = f"{MAX_FAILURES} other ids have no usable schema, so no more schemas are requested"
         if failure is not None:
             raise Undecodable(failure)
         try:
@@ -157,7 +161,7 @@ class RegistryDecoder:
             self._outage = failure = error.reason
         except (ValueError, OperatorError) as error:
             failure = str(error)
-            _keep(self._failures, key, failure)
+            self._failures[key] = failure
         raise Undecodable(failure)
 
 

@@ -18,6 +18,7 @@ from ottla.search.decoders import decoder_for
 from ottla.search.engine import Budget, Search
 from ottla.search.parser import parse_query
 from ottla.search.plan import Plan, fix_ranges, read_token
+from ottla.search.pruning import pruned
 from ottla.search.report import Report
 from ottla.search.scan import Hit
 from ottla.search.scopes import merge_scopes
@@ -28,6 +29,7 @@ from ottla.search.windows import Lookahead
 
 if TYPE_CHECKING:
     from ottla.schemas.settings import SchemaSettings
+    from ottla.search.masks import RecordMask
     from ottla.search.workers import WorkerPool
 
 __all__ = ["Budget", "Decoders", "Hit", "Report", "Scopes", "SearchRequest", "SearchSession"]
@@ -48,6 +50,8 @@ class SearchRequest:
     budget: Budget = field(default_factory=Budget)
     schemas: SchemaSettings | None = None
     """Registry and schema files of the decoders; a token does not contain them."""
+    mask: RecordMask | None = None
+    """Parts of the records that are replaced before the filter; a token does not contain it."""
     plan: Plan | None = None
     """The plan of a resume token; it replaces all but the budget."""
 
@@ -83,7 +87,7 @@ class SearchSession:
             if limit is None or request.plan is None:
                 limit = merge_scopes(parsed.scopes, Scopes(limit=limit)).limit
             budget = replace(request.budget, matches=limit)
-            decoders = open_decoders(self.plan.decoders, request.schemas)
+            decoders = open_decoders(self.plan.decoders, request.schemas, request.mask)
             lookahead = None
             if processes > 1:
                 from ottla.search.workers import WorkerPool, WorkerSetup
@@ -98,9 +102,10 @@ class SearchSession:
                     parsed.filter,
                     self.plan.decoders,
                     request.schemas,
+                    request.mask,
                 )
                 self._pool = WorkerPool(setup, processes)
-                lookahead = Lookahead(self._pool)
+                lookahead = Lookahead(self._pool, time.process_time)
             self.search = Search(
                 source, self.plan, parsed.filter, budget, time.monotonic, decoders=decoders, lookahead=lookahead
             )
@@ -147,6 +152,6 @@ class SearchSession:
         topic, isolation = request.topic, scopes.isolation or "uncommitted"
         source = ClusterTopic(self._cluster, topic, isolation)
         decoders = Decoders(*(decoder_for(topic, name) for name in request.decoders))
-        ranges = fix_ranges(source, scopes)
+        ranges = pruned(source, fix_ranges(source, scopes), parsed.filter)
         plan = Plan(topic, request.query, ranges, request.newest_first, isolation, decoders, source.topic_id)
         return plan, source

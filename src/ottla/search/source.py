@@ -9,6 +9,7 @@ from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchResult
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.platform.reused_memory import ReusedMemory
 
 FETCH_BYTES = 4 * 1024 * 1024
 """Largest size of a fetch, apart from a larger batch."""
@@ -36,7 +37,10 @@ class TopicSource(Protocol):
         """The first offset with a timestamp at or after a time; the end where there is none."""
 
     def fetch(self, partition: int, offset: int, max_bytes: int) -> FetchResult:
-        """Raw batches from the one with this offset; at least one if there is one."""
+        """Raw batches from the one with this offset; at least one if there is one.
+
+        The next fetch may overwrite them.
+        """
 
 
 class ClusterTopic:
@@ -52,6 +56,7 @@ class ClusterTopic:
         self._topic_id = info.topic_id
         self._is_checked = info.topic_id is not None
         """Whether a fetch names the topic id, so that another topic of this name is not read."""
+        self._memory = ReusedMemory()
 
     @property
     def topic_id(self) -> str | None:
@@ -82,6 +87,7 @@ class ClusterTopic:
                 max_wait_ms=FETCH_WAIT_MS,
                 isolation=self._isolation,
                 topic_id=topic_id,
+                memory=self._memory,
             )
         except KafkaError as error:
             if error.code != ErrorCode.UNSUPPORTED_VERSION or topic_id is None:

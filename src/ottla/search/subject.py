@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.record.walk import INDEX_WIDTH, parse_headers
 from ottla.search.decoder_factory import open_decoder
 from ottla.search.decoder_names import AUTO
-from ottla.search.decoders import Decoded, Headers, ValueDecoder, schema_id
+from ottla.search.decoders import DECODED_NULL, Decoded, Headers, ValueDecoder, decoder_for, schema_id
+from ottla.search.masks import MaskedPart, RecordMask
+from ottla.search.syntax import KEY, VALUE
 
 if TYPE_CHECKING:
     from ottla.schemas.settings import SchemaSettings
@@ -24,18 +26,29 @@ class Decoders(NamedTuple):
 
 
 class OpenDecoders(NamedTuple):
-    """Decoders of keys and values."""
+    """Decoders of keys and values, and the mask of the records."""
 
     key: ValueDecoder
     value: ValueDecoder
+    mask: RecordMask | None = None
 
 
-def open_decoders(names: Decoders, settings: SchemaSettings | None = None) -> OpenDecoders:
-    """The decoders of these names. Raises OperatorError for a missing schema or package."""
-    return OpenDecoders(open_decoder(names.key, settings, is_key=True), open_decoder(names.value, settings))
+def open_decoders(
+    names: Decoders, settings: SchemaSettings | None = None, mask: RecordMask | None = None
+) -> OpenDecoders:
+    """The decoders of these names. Raises OperatorError for a missing schema or package.
 
-
-_NULL = Decoded(None, "null", None)
+    A key or a value with masked fields has the decoder `auto`: another one could return them in another structure, as
+    text for example.
+    """
+    if mask is not None:
+        names = Decoders(
+            *(
+                decoder_for(mask.topic, AUTO) if mask.has_fields(root) else name
+                for root, name in zip((KEY, VALUE), names, strict=True)
+            )
+        )
+    return OpenDecoders(open_decoder(names.key, settings, is_key=True), open_decoder(names.value, settings), mask)
 
 
 @dataclass(slots=True)
@@ -137,13 +150,70 @@ class Subject:
         return None if length < 0 else self.batch.body[start : start + length]
 
     def _decoded(self, decoder: ValueDecoder, data: bytes | None) -> Decoded:
-        """Count a record once, even if both key and value fail."""
         if data is None:
-            return _NULL
+            return DECODED_NULL
         decoded = decoder.decode(data, self)
-        if decoded.failure is not None and not self._failed:
-            self._failed = True
-            self.batch.tally.undecodable += 1
-            if self.batch.tally.first_failure is None:
-                self.batch.tally.first_failure = f"not {decoded.decoder}: {decoded.failure}"
+        if decoded.failure is not None:
+            self._count_failure(f"not {decoded.decoder}: {decoded.failure}")
         return decoded
+
+    def _count_failure(self, reason: str) -> None:
+        """Count a record once, even if both key and value fail."""
+        if self._failed:
+            return
+        self._failed = True
+        self.batch.tally.undecodable += 1
+        if self.batch.tally.first_failure is None:
+            self.batch.tally.first_failure = reason
+
+
+class MaskedSubject(Subject):
+    """A record under the mask of its batch: every part is masked before a filter, a decoder or a match sees it.
+
+    A decoder of an unmasked part sees the other parts masked, since the reason of its failure may contain them.
+    """
+
+    __slots__ = ("_mask", "_parts")
+
+    def __init__(self, batch: Batch, number: int, mask: RecordMask) -> None:
+        super().__init__(batch, number)
+        self._mask = mask
+        self._parts: dict[str, MaskedPart] = {}
+
+    @property
+    def key(self) -> bytes | None:
+        return self._part(KEY).data if self._mask.covers(KEY) else super().key
+
+    @property
+    def value(self) -> bytes | None:
+        return self._part(VALUE).data if self._mask.covers(VALUE) else super().value
+
+    @property
+    def size(self) -> int:
+        """Bytes of the masked key and value: the original size could reveal them."""
+        return len(self.key or b"") + len(self.value or b"")
+
+    @property
+    def headers(self) -> Headers:
+        if self._headers is None:
+            self._headers = self._mask.headers(super().headers)
+        return self._headers
+
+    @property
+    def decoded_key(self) -> Decoded:
+        return self._part(KEY).decoded if self._mask.covers(KEY) else super().decoded_key
+
+    @property
+    def decoded_value(self) -> Decoded:
+        return self._part(VALUE).decoded if self._mask.covers(VALUE) else super().decoded_value
+
+    def _part(self, root: str) -> MaskedPart:
+        found = self._parts.get(root)
+        if found is None:
+            decoders = self.batch.decoders
+            decoder, column = (decoders.key, 2) if root == KEY else (decoders.value, 4)
+            found = self._mask.part(root, self._bytes(column), lambda data: decoder.decode(data, self))
+            self._parts[root] = found
+            if not found.is_found:
+                self._count_failure("a part with masked fields")
+        return found

@@ -6,9 +6,11 @@ order; the caller counts such a mismatch. Numbers compare exactly. A boolean is 
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 from ottla.search.decoders import Undecodable, decode_json
@@ -32,6 +34,18 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+
+def json_text(value: object) -> str:
+    """A decoded value as JSON. A decimal is a number if a double is as exact, otherwise text."""
+    return json.dumps(value, ensure_ascii=False, default=_json_number)
+
+
+def _json_number(value: object) -> object:
+    if not isinstance(value, Decimal):
+        raise TypeError(f"a decoder returned {type(value).__name__}")
+    number = float(value)
+    return number if isfinite(number) and Decimal(repr(number)) == value else str(value)
 
 
 def kind_of(value: object) -> str:

@@ -45,8 +45,12 @@ class Walk(Protocol):
     def take(self, wanted: int | None) -> Hit | None:
         """The next match, if it is proven; `wanted` more are to come, None for all."""
 
-    def take_any(self) -> Hit | None:
-        """The next match of those that were read, in order among them only."""
+    def take_any(self, wanted: int | None) -> Hit | None:
+        """The next match of those that were read, in order among them only; no step follows."""
+
+    @property
+    def before(self) -> Order | None:
+        """Matches that do not precede this place were returned already, although they may be in `left`."""
 
     def left(self) -> Mapping[int, OffsetRange]:
         """Ranges that contain every match that was not returned."""
@@ -56,6 +60,7 @@ class OldestFirst:
     """See the module."""
 
     def __init__(self, readers: Sequence[PartitionReader]) -> None:
+        self.before: Order | None = None
         self._open = [reader for reader in readers if not reader.is_done]
         self._pending: list[tuple[Order, Hit]] = []
         self.pending_bytes = 0
@@ -81,9 +86,9 @@ class OldestFirst:
         if not self._pending:
             return None
         bound = min(map(_lower_bound, self._open), default=None)
-        return self.take_any() if bound is None or self._pending[0][0] < bound else None
+        return self.take_any(wanted) if bound is None or self._pending[0][0] < bound else None
 
-    def take_any(self) -> Hit | None:
+    def take_any(self, wanted: int | None) -> Hit | None:
         if not self._pending:
             return None
         _, hit = heapq.heappop(self._pending)
@@ -108,13 +113,15 @@ class NewestFirst:
 
     def __init__(self, source: TopicSource, readers: Sequence[PartitionReader], before: Order | None) -> None:
         self._source = source
-        self._before = before
+        self.before = before
         self._open = [reader for reader in readers if not reader.is_done]
         self._behind: list[PartitionReader] = []
         """Partitions with unread records that may precede the next matches."""
         self._pending: list[tuple[Order, Hit]] = []
         """A heap by negated place."""
         self._proven: deque[Hit] = deque()
+        self._not_wanted: list[Hit] = []
+        """Matches that were read, beyond the limit."""
         self._is_checked = False
         self.pending_bytes = 0
 
@@ -130,7 +137,7 @@ class NewestFirst:
         reader = max(self._behind or self._open, key=lambda each: (_newest_unread(each), each.partition))
         found = reader.read_down()
         for hit in found.hits:
-            if self._before is None or hit.order < self._before:
+            if self.before is None or hit.order < self.before:
                 heapq.heappush(self._pending, (_negated(hit.order), hit))
                 self.pending_bytes += hit.size_bytes
         self._open = [each for each in self._open if not each.is_done]
@@ -141,16 +148,45 @@ class NewestFirst:
         if not self._proven and self._pending and not self._is_checked:
             self._is_checked = True
             self._prove(wanted)
-        return self._popped(self._proven.popleft()) if self._proven else None
+        return self._next_proven() if self._proven else None
 
-    def take_any(self) -> Hit | None:
+    def take_any(self, wanted: int | None) -> Hit | None:
         if self._proven:
-            return self._popped(self._proven.popleft())
-        return self._popped(heapq.heappop(self._pending)[1]) if self._pending else None
+            return self._next_proven()
+        if not self._pending:
+            return None
+        if wanted is not None and wanted < len(self._pending):
+            self._choose(wanted)
+        return self._popped(heapq.heappop(self._pending)[1])
+
+    def _next_proven(self) -> Hit:
+        hit = self._proven.popleft()
+        self.before = hit.order
+        return self._popped(hit)
+
+    def _choose(self, count: int) -> None:
+        """Keep so many pending matches: the newest ones, but with each one all those behind it in its partition.
+
+        So `left` contains the others and none of these.
+        """
+        behind: dict[int, list[Hit]] = {}
+        for _, hit in sorted(self._pending, key=lambda each: each[1].offset):
+            behind.setdefault(hit.partition, []).append(hit)
+        lasts = [(_negated(hits[-1].order), hits) for hits in behind.values()]
+        heapq.heapify(lasts)
+        self._pending = []
+        while len(self._pending) < count:
+            place, hits = lasts[0]
+            heapq.heappush(self._pending, (place, hits.pop()))
+            if hits:
+                heapq.heapreplace(lasts, (_negated(hits[-1].order), hits))
+            else:
+                heapq.heappop(lasts)
+        self._not_wanted = [hit for hits in behind.values() for hit in hits]
 
     def left(self) -> Mapping[int, OffsetRange]:
         ranges = {each.partition: OffsetRange(each.start, each.end) for each in self._open}
-        for hit in (*self._proven, *(hit for _, hit in self._pending)):
+        for hit in (*self._proven, *(hit for _, hit in self._pending), *self._not_wanted):
             known = ranges.get(hit.partition, OffsetRange(hit.offset, hit.offset + 1))
             ranges[hit.partition] = OffsetRange(min(known.start, hit.offset), max(known.end, hit.offset + 1))
         return dict(sorted(ranges.items()))

@@ -7,7 +7,7 @@ report depends on the number of processes. `Lookahead` bounds the windows whose 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -17,8 +17,8 @@ from ottla.search.scan import Matcher, Scanned
 from ottla.search.source import FETCH_BYTES, TopicSource
 from ottla.search.subject import Tally
 
-START_BYTES = 32 * 1024 * 1024
-"""Bytes to read in this process first: short searches need no other one."""
+START_S = 1.0
+"""CPU seconds to search in this process first, and for each other process: its start takes a quarter of one."""
 MAX_FETCHES_OF_WINDOW = 4
 MAX_HIT_BYTES = 32 * 1024 * 1024
 """Bound of the matches in the result of a window, apart from its last fetch."""
@@ -50,6 +50,9 @@ class WindowRunner(Protocol):
     def capacity(self) -> int:
         """Windows to submit before a result is taken."""
 
+    def begin(self, processes: int) -> None:
+        """Use at most this number of processes. Called once, before the first window."""
+
     def submit(self, window: Window) -> int:
         """Begin a window; returns its number."""
 
@@ -74,10 +77,37 @@ class Lookahead:
     """Submits windows of all readers, up to the capacity of the runner."""
 
     runner: WindowRunner
-    start_bytes: int = START_BYTES
+    cpu_s: Callable[[], float]
+    """The CPU time of this process, in seconds: waiting for a slow network, other processes would wait as well."""
+    start_s: float = START_S
     readers: Sequence[WindowReader] = field(default_factory=list)
     pending: int = 0
     """Submitted windows whose results were not taken."""
+    _began_s: float | None = None
+    _offsets: int = 0
+    """Those to search, at the beginning."""
+    _is_due: bool = False
+
+    def is_due(self) -> bool:
+        """True from when the rest is enough for two processes, by the CPU time that the part before it took."""
+        if self._is_due:
+            return True
+        now_s = self.cpu_s()
+        if self._began_s is None:
+            self._began_s, self._offsets = now_s, self._left()
+        searched_s = now_s - self._began_s
+        if searched_s < self.start_s:
+            return False
+        left = self._left()
+        rest_s = left * searched_s / max(1, self._offsets - left)
+        if rest_s < 2 * self.start_s:
+            return False
+        self._is_due = True
+        self.runner.begin(max(2, int(rest_s / START_S)))
+        return True
+
+    def _left(self) -> int:
+        return sum(reader.end - reader.start for reader in self.readers)
 
     def fill(self) -> None:
         """Submit windows of the readers with the fewest ones."""
@@ -89,7 +119,7 @@ class Lookahead:
 
 
 class WindowReader(PartitionReader):
-    """A reader that takes the results of its windows, after `Lookahead.start_bytes`."""
+    """A reader that takes the results of its windows, once `Lookahead.is_due`."""
 
     def __init__(
         self,
@@ -122,11 +152,7 @@ class WindowReader(PartitionReader):
 
     def read_up(self) -> Scanned:
         if self._reads_itself():
-            start = self.start
-            found = super().read_up()
-            self._lookahead.start_bytes -= found.size_bytes
-            self._adapt(found.size_bytes, self.start - start)
-            return found
+            return super().read_up()
         window, found = self._take()
         before = self.reached
         found.hits = [
@@ -142,9 +168,7 @@ class WindowReader(PartitionReader):
 
     def read_down(self) -> Scanned:
         if self._reads_itself():
-            found = super().read_down()
-            self._lookahead.start_bytes -= found.size_bytes
-            return found
+            return super().read_down()
         while True:
             window, found = self._take()
             if found.next_offset >= window.end:
@@ -157,7 +181,7 @@ class WindowReader(PartitionReader):
         return found
 
     def _reads_itself(self) -> bool:
-        return not self.submitted and self._lookahead.start_bytes > 0
+        return not self.submitted and not self._lookahead.is_due()
 
     def _unsubmitted(self) -> tuple[int, int]:
         if not self.submitted:

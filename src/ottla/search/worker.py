@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection
 
 from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
+from ottla.common.platform.reused_memory import ReusedMemory
 from ottla.search.evaluation import compile_filter
 from ottla.search.literals import required_clauses
 from ottla.search.scan import Matcher
@@ -26,9 +27,9 @@ class WindowScanner:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_ID, f"topic {setup.topic!r} was deleted and created again during the search"
             )
-        decoders = open_decoders(setup.decoders, setup.schemas)
+        decoders = open_decoders(setup.decoders, setup.schemas, setup.mask)
         clauses = required_clauses(setup.condition, decoders)
-        self._matcher = Matcher(compile_filter(setup.condition), clauses, decoders, Tally())
+        self._matcher = Matcher(compile_filter(setup.condition), clauses, decoders, Tally(), ReusedMemory())
 
     def scan(self, window: Window) -> WindowResult:
         """Raises KafkaError, OperatorError."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from ottla.schemas.settings import SchemaSettings
+    from ottla.search.masks import RecordMask
 
 WINDOWS_PER_PROCESS = 2
 """One to scan, and one that waits, so that no worker is idle."""
@@ -39,6 +40,7 @@ class WorkerSetup(NamedTuple):
     condition: Node | None
     decoders: Decoders
     schemas: SchemaSettings | None
+    mask: RecordMask | None
 
 
 class WorkerFailure(NamedTuple):
@@ -76,6 +78,10 @@ class WorkerPool:
     def capacity(self) -> int:
         """See `WindowRunner`."""
         return WINDOWS_PER_PROCESS * self._processes
+
+    def begin(self, processes: int) -> None:
+        """See `WindowRunner`."""
+        self._processes = min(self._processes, processes)
 
     def submit(self, window: Window) -> int:
         """See `WindowRunner`."""

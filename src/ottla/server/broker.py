@@ -290,6 +290,7 @@ class Broker:
             await self._start_on(self._zookeeper, control)
         else:
             await (self._join_quorum(control) if config.clustered else self._start_alone(control))
+        self.contexts.warn_of_lost_client_metrics(self.image)
         self._dispatcher = RequestDispatcher(
             self.contexts.dispatcher, broker_apis(self.contexts), authorizer=self.authorizer
         )

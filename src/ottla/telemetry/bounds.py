@@ -19,6 +19,8 @@ MAX_POINTS = 500
 """Points that are read of one metric; the rest is omitted."""
 MAX_ATTRIBUTES = 32
 """Attributes that are read of one point or resource."""
+MAX_BUCKETS = 200
+"""Buckets of a histogram; a point with more is omitted, since a part of it would be wrong."""
 
 MAX_NAME_CHARACTERS = 200
 """Longest name of a metric; longer ones are omitted."""

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
 from ottla.telemetry.bounds import MAX_INSTANCES
+from ottla.telemetry.histogram import PushedHistogram
 from ottla.telemetry.subscriptions import ClientAttributes, Subscriptions
 
 MIN_EXPIRY_S = 60.0
@@ -24,8 +25,16 @@ MIN_EXPIRY_S = 60.0
 _EXPIRED_PER_REQUEST = 4
 """Least recently used instances that a new one checks for their expiry."""
 
-SeriesByFamily = dict[tuple[str, str], dict[str, float]]
+HISTOGRAM = "histogram"
+"""The kind of families whose values are histograms."""
+Value = float | PushedHistogram
+SeriesByFamily = dict[tuple[str, str], dict[str, Value]]
 """Values by name and kind of the family, then by labels as in the exposition, without braces."""
+
+
+def series_of(value: Value) -> int:
+    """Series that a value has in the exposition."""
+    return value.series_count if isinstance(value, PushedHistogram) else 1
 
 
 class ClientInstance:
@@ -73,7 +82,10 @@ class ClientInstance:
 
     @property
     def series_count(self) -> int:
-        return sum(map(len, self.series.values()))
+        return sum(
+            sum(map(series_of, values.values())) if kind == HISTOGRAM else len(values)
+            for (_, kind), values in self.series.items()
+        )
 
     def accept_get(self, now_s: float) -> None:
         """Check a GetTelemetrySubscriptions; raises KafkaError THROTTLING_QUOTA_EXCEEDED."""

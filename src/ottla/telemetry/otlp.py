@@ -1,15 +1,15 @@
 """Metrics of a push, decoded from OpenTelemetry's MetricsData by the package `opentelemetry-proto` (extra `telemetry`).
 
 Levels above a metric are walked here, and each metric is decoded alone: so the number of messages and the memory of one
-step are bounded before anything is decoded, whatever a client sends. Gauges and sums are read; other kinds of metrics
-are counted as omitted.
+step are bounded before anything is decoded, whatever a client sends. Gauges, sums and histograms are read; exponential
+histograms and summaries are counted as omitted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -23,11 +23,13 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.telemetry.bounds import (
     MAX_ATTRIBUTES,
+    MAX_BUCKETS,
     MAX_MESSAGES,
     MAX_METRIC_BYTES,
     MAX_POINTS,
     MAX_RESOURCE_BYTES,
 )
+from ottla.telemetry.histogram import PushedHistogram
 
 _RESOURCE_METRICS = 1
 _RESOURCE, _SCOPE_METRICS = 1, 2
@@ -41,19 +43,19 @@ Attributes = dict[str, str]
 
 
 class Point(NamedTuple):
-    """One value of a gauge or a sum."""
+    """One value of a metric."""
 
     metric: str
     kind: str
-    """`gauge` or `counter`, as in Prometheus."""
+    """`gauge`, `counter` or `histogram`, as in Prometheus."""
     is_delta: bool
     """Whether the value is the growth since the last push."""
     attributes: Attributes
-    value: float
+    value: float | PushedHistogram
 
 
 class DecodedMetric(NamedTuple):
-    """Points of one metric; `omitted` counts those above `MAX_POINTS`, and metrics of other kinds."""
+    """Points of one metric; `omitted` counts those above `MAX_POINTS`, malformed ones, and metrics of other kinds."""
 
     points: list[Point]
     omitted: int
@@ -141,19 +143,38 @@ def _invalid(reason: str) -> KafkaError:
 
 def _read_metric(metric: Any) -> DecodedMetric:
     kind = metric.WhichOneof("data")
-    if kind not in ("gauge", "sum"):
+    if kind not in ("gauge", "sum", "histogram"):
         return DecodedMetric([], 1)
     data = getattr(metric, kind)
-    is_counter = kind == "sum" and data.is_monotonic
-    is_delta = kind == "sum" and data.aggregation_temporality == _DELTA
-    points = []
+    family = "counter" if kind == "sum" and data.is_monotonic else "gauge" if kind != "histogram" else kind
+    is_delta = kind != "gauge" and data.aggregation_temporality == _DELTA
+    points, omitted = [], max(0, len(data.data_points) - MAX_POINTS)
     for point in islice(data.data_points, MAX_POINTS):
-        value = float(point.as_int if point.HasField("as_int") else point.as_double)
-        # Java clients push NaN for averages without a measurement.
-        if not (point.flags & _NO_VALUE or math.isnan(value)):
-            attributes = _attributes(point.attributes)
-            points.append(Point(metric.name, "counter" if is_counter else "gauge", is_delta, attributes, value))
-    return DecodedMetric(points, max(0, len(data.data_points) - MAX_POINTS))
+        if point.flags & _NO_VALUE:
+            continue
+        value = _histogram(point) if kind == "histogram" else _number(point)
+        if value is None:
+            omitted += kind == "histogram"  # Java clients push NaN for averages without a measurement
+        else:
+            points.append(Point(metric.name, family, is_delta, _attributes(point.attributes), value))
+    return DecodedMetric(points, omitted)
+
+
+def _number(point: Any) -> float | None:
+    value = float(point.as_int if point.HasField("as_int") else point.as_double)
+    return None if math.isnan(value) else value
+
+
+def _histogram(point: Any) -> PushedHistogram | None:
+    """A point with its buckets added up; None if they contradict each other or are too many."""
+    if max(len(point.bucket_counts), len(point.explicit_bounds) + 1) > MAX_BUCKETS:
+        return None
+    buckets = tuple(point.bucket_counts) or (point.count,)
+    has_sum = point.HasField("sum") and not math.isnan(point.sum)
+    found = PushedHistogram(
+        tuple(point.explicit_bounds), tuple(map(float, accumulate(buckets))), point.sum if has_sum else None
+    )
+    return found if found.is_valid and sum(buckets) == point.count else None
 
 
 def _attributes(pairs: Any) -> Attributes:

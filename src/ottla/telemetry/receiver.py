@@ -4,7 +4,8 @@ A metric `org.apache.kafka.producer.topic.record.send.total` is exported as
 `kafka_client_producer_topic_record_send_total`, with the labels `client_id` and `client_instance_id` and the attributes
 of the client. All names of clients begin with `kafka_client_`, so they never collide with those of the broker.
 
-The broker asks for cumulative sums, so a lost push loses nothing. Growth since the last push is added up.
+The broker asks for cumulative sums, so a lost push loses nothing. Growth since the last push is added up. A histogram
+is exported whole or not at all, and hides families whose names are those of its series.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from ottla.telemetry.bounds import (
     MAX_NAME_CHARACTERS,
     MAX_SERIES,
 )
-from ottla.telemetry.instances import ClientInstance, ClientInstances, SeriesByFamily
+from ottla.telemetry.histogram import SUFFIXES, PushedHistogram
+from ottla.telemetry.instances import HISTOGRAM, ClientInstance, ClientInstances, SeriesByFamily, Value, series_of
 from ottla.telemetry.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ _KAFKA = "org.apache.kafka."
 _MANAGER = "kafka_server_client_metrics_"
 _NO_WORD = re.compile(r"[^a-zA-Z0-9_]")
 _OWN_LABELS = frozenset({"client_id", "client_instance_id"})
+_OWN_OF_HISTOGRAM = _OWN_LABELS | {"le"}
 _RESOURCE_LABELS = ("client_rack", "group_id", "group_instance_id", "group_member_id", "transactional_id")
 """Attributes of a client's resource that are exported with `ottla_client_info`."""
 
@@ -84,7 +87,7 @@ class ClientMetricsReceiver:
         for part in read(data):
             parts += 1
             if isinstance(part, DecodedMetric):
-                parts += len(part.points)
+                parts += sum(series_of(point.value) for point in part.points)
                 self.omitted += part.omitted + sum(not new.add(point) for point in part.points)
             elif part is not None:
                 instance.resource |= {name: part[name] for name in _RESOURCE_LABELS if name in part}
@@ -138,20 +141,20 @@ class _NewSeries:
         family = _family(point.metric)
         if family is None or not self._wants(point.metric):
             return False
-        key, labels, value = (family, point.kind), _labels(point.attributes), point.value
+        own = _OWN_OF_HISTOGRAM if point.kind == HISTOGRAM else _OWN_LABELS
+        key, labels, value = (family, point.kind), _labels(point.attributes, own), point.value
         if point.is_delta:
             self._sums.add(key)
-            value += self._old.get(key, {}).get(labels, 0.0)
+            value = _sum_of(value, self._old.get(key, {}).get(labels))
         return self._set(key, labels, value)
 
-    def _set(self, key: tuple[str, str], labels: str, value: float) -> bool:
-        values = self.series.get(key)
-        if values is None or labels not in values:
-            if self._count >= self._limit:
-                return False
-            self._count += 1
-            values = self.series.setdefault(key, {})
-        values[labels] = value
+    def _set(self, key: tuple[str, str], labels: str, value: Value) -> bool:
+        earlier = self.series.get(key, {}).get(labels)
+        more = series_of(value) - (0 if earlier is None else series_of(earlier))
+        if self._count + more > self._limit:
+            return False
+        self._count += more
+        self.series.setdefault(key, {})[labels] = value
         return True
 
     def keep_sums(self) -> None:
@@ -160,6 +163,13 @@ class _NewSeries:
             for labels, value in self._old.get(key, {}).items():
                 if labels not in self.series.get(key, {}):
                     self._set(key, labels, value)
+
+
+def _sum_of(value: Value, earlier: Value | None) -> Value:
+    """A value with the one before it; both are of one kind, since their family is."""
+    if isinstance(value, PushedHistogram):
+        return value.plus(earlier) if isinstance(earlier, PushedHistogram) else value
+    return value if earlier is None or isinstance(earlier, PushedHistogram) else value + earlier
 
 
 def decompressed(compression: int, data: bytes, max_bytes: int) -> memoryview:
@@ -181,12 +191,12 @@ def _family(metric: str) -> str | None:
     return _PREFIX + _NO_WORD.sub("_", metric.removeprefix(_KAFKA))
 
 
-def _labels(attributes: dict[str, str]) -> str:
-    """Attributes of a data point as labels, without braces."""
+def _labels(attributes: dict[str, str], own: frozenset[str]) -> str:
+    """Attributes of a data point as labels, without braces and without those of `own`."""
     found: dict[str, str] = {}
     for key, value in attributes.items():
         name = _NO_WORD.sub("_", key[:MAX_LABEL_CHARACTERS]).lstrip("_")
-        if name and name not in _OWN_LABELS and len(found) < MAX_LABELS:
+        if name and name not in own and len(found) < MAX_LABELS:
             found[f"_{name}" if name[0].isdigit() else name] = value[:MAX_LABEL_CHARACTERS]
     return label_text(tuple(sorted(found.items())))[1:-1]
 
@@ -210,15 +220,22 @@ def _info(instance: ClientInstance) -> str:
 
 
 def _client_series(clients: list[tuple[ClientInstance, str]]) -> Iterator[Step]:
-    families: dict[str, tuple[str, list[tuple[str, dict[str, float]]]]] = {}
+    families: dict[str, tuple[str, list[tuple[str, dict[str, Value]]]]] = {}
     for instance, client in clients:
         for (name, kind), values in instance.series.items():
             # A family has one kind; that of its first client.
-            families.setdefault(name, (kind, []))[1].append((client, values))
+            first, parts = families.setdefault(name, (kind, []))
+            if (first == HISTOGRAM) == (kind == HISTOGRAM):
+                parts.append((client, values))
         yield None
-    for name in sorted(families):
+    hidden = {f"{name}{suffix}" for name, (kind, _) in families.items() if kind == HISTOGRAM for suffix in SUFFIXES}
+    for name in sorted(families.keys() - hidden):
         kind, parts = families[name]
         yield FamilyStart(name, "Pushed by clients.", kind)
         for client, values in parts:
             for labels, value in values.items():
-                yield f"{{{client}{',' if labels else ''}{labels}}}", value
+                text = f"{client},{labels}" if labels else client
+                if isinstance(value, PushedHistogram):
+                    yield from value.samples(text)
+                else:
+                    yield f"{{{text}}}", value

@@ -34,10 +34,10 @@ from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.bounds import check_batch_bytes
 from ottla.metadata.delta import MetadataChanges, MetadataDelta
 from ottla.metadata.difference import changes_since
-from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, metadata_level
-from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, SubmitDone
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, Submission, SubmitDone, prepare_all
 from ottla.metadata.publisher import MetadataPublisher
-from ottla.metadata.records import ApiMessageAndVersion, at_level, encode_record, versioned
+from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord
 from ottla.protocol.znodes import paths
 from ottla.protocol.znodes.brokers import decode_broker, decode_controller, decode_controller_epoch
@@ -455,7 +455,7 @@ class ZooKeeperLog:
 
     # -- writes ----------------------------------------------------------------------------------------------------
 
-    def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
+    def submit(self, records: Submission, done: SubmitDone) -> None:
         """See `MetadataLog`. Additional errors: INVALID_REQUEST and POLICY_VIOLATION for records that ZooKeeper can't
         store or followers can't fetch, RECORD_LIST_TOO_LARGE for more of them than a batch may have, and
         INVALID_UPDATE_VERSION for eligible leader replicas.
@@ -466,14 +466,11 @@ class ZooKeeperLog:
         if not records:
             self._enqueue((), None, done)
             return
-        records = list(at_level(records, metadata_level(self._latest)))
-        delta = MetadataDelta(self._latest)
-        for record in records:
-            delta.replay(record.message)
-        image, changes = delta.apply(self._latest.offset + len(records), self._term.controller_epoch)
         try:
-            values = [encode_record(record) for record in records]
+            prepared = prepare_all(self._latest, records)
+            values = prepared.values
             check_batch_bytes(values)
+            image, changes = prepared.delta.apply(self._latest.offset + len(values), self._term.controller_epoch)
             if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
                 text = "Eligible leader replicas can't be stored in ZooKeeper."
                 raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)

@@ -24,7 +24,7 @@ from ottla.common.platform.peer import PeerConnection, Peers
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.difference import changes_since
 from ottla.metadata.image import MetadataImage, ZkMigrationState
-from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, MetadataLog, SubmitDone
+from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, MetadataLog, Submission, SubmitDone
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion
 from ottla.zookeeper.log import ZooKeeperLog, epoch_of, first_offset
@@ -203,7 +203,7 @@ class MigratingLog:
         """See `ZooKeeperLog`."""
         self._tree.name_voters()
 
-    def submit(self, records: Sequence[ApiMessageAndVersion], done: SubmitDone) -> None:
+    def submit(self, records: Submission, done: SubmitDone) -> None:
         """See `ZooKeeperLog`."""
         self._tree.submit(records, done)
 

@@ -29,7 +29,7 @@ from ottla.quorum.config import QuorumConfig
 from ottla.quorum.fetcher import Fetcher
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.opening import image_of
-from ottla.quorum.raft_types import OffsetAndEpoch, Peer, ReplicaKey
+from ottla.quorum.raft_types import OffsetAndEpoch, Peer, QuorumStatistics, ReplicaKey
 from ottla.quorum.replay import Replay, batch_content
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId
 from ottla.record.batch import BatchView, iter_batches
@@ -159,7 +159,7 @@ class TermLogFollower:
     def _begin(self) -> None:
         """Continue from `_followed`: by records of the same term, which follow the published image, or by a
         snapshot."""
-        self._network = QuorumNetwork(self._peers)
+        self._network = QuorumNetwork(self._peers, QuorumStatistics())
         self._replay = Replay(self._publisher)
         self._replay.load(self._publisher.image)
         self._replay.quiet = False

@@ -18,7 +18,7 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 
 from ottla.pipeline.load import leases  # noqa: E402
 from ottla.pipeline.load.compact import compact  # noqa: E402
-from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease, revoke  # noqa: E402
+from ottla.pipeline.load.leases import EXPIRY_S, LEASE_DIRECTORY, held_lease  # noqa: E402
 from ottla.pipeline.operations import vacuum as vacuuming  # noqa: E402
 from ottla.pipeline.operations.vacuum import vacuum  # noqa: E402
 from ottla.pipeline.sinks import rewrite  # noqa: E402
@@ -26,12 +26,11 @@ from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.table import DataFile, Table  # noqa: E402
 from ottla.pipeline.sinks.writer import load_of  # noqa: E402
-from ottla.pipeline.stores.local_store import LocalStore  # noqa: E402
 from ottla.pipeline.stores.open_store import open_store  # noqa: E402
 from ottla.pipeline.stores.store import Store  # noqa: E402
 
 from ..memory_cluster import MemoryCluster  # noqa: E402
-from .loads import commit, load, plan_load, topic_rows, write_files  # noqa: E402
+from .loads import commit, let_expire, load, plan_load, revoke_leases, topic_rows, write_files  # noqa: E402
 from .test_formats import again, committer_of, content, rows  # noqa: E402
 
 NONE = timedelta(0)
@@ -49,12 +48,6 @@ def load_often(cluster: MemoryCluster, table: Table, times: int = 4) -> None:
 
 def raise_interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
-
-
-def let_expire(table: Table, load_id: str) -> None:
-    path = Path(table.location, LEASE_DIRECTORY, load_id)
-    before = path.stat().st_mtime - EXPIRY_S - 1
-    os.utime(path, (before, before))
 
 
 @pytest.mark.promise("P7")
@@ -222,9 +215,7 @@ def test_compaction_with_revoked_lease_commits_nothing(
 
     def stand_still(*arguments: Any) -> DataFile:
         made = write(*arguments)
-        [lease] = Path(table.location, LEASE_DIRECTORY).iterdir()
-        let_expire(table, lease.name)
-        assert revoke(open_store(table.location), lease.name)
+        revoke_leases(table)
         return made
 
     monkeypatch.setattr(rewrite, "rewrite_files", stand_still)
@@ -286,39 +277,6 @@ def test_load_commits_during_vacuum(
     assert vacuum(again(table), NONE).old_files > 0
     assert {str(path) for path in data_files(table)} == set(again(table).files())
     assert rows(table) == topic_rows(cluster)
-
-
-def test_a_lease_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "RENEWAL_S", 0.001)
-    with held_lease(LocalStore(tmp_path), "one") as lease:
-        path = Path(lease.location)
-        os.utime(path, (0, 0))
-        while path.stat().st_mtime == 0:
-            pass
-        assert leases.read_leases(LocalStore(tmp_path)).running == {"one"}
-    assert not path.exists()
-
-
-def test_unrenewable_lease_is_not_reported_as_revoked(tmp_path: Path) -> None:
-    with held_lease(LocalStore(tmp_path), "one") as lease:
-        leases_directory = tmp_path / LEASE_DIRECTORY
-        leases_directory.rename(tmp_path / "aside")
-        leases_directory.touch()
-        with pytest.raises(OperatorError, match=r"can't be renewed: not a directory; fix the cause and run the load"):
-            lease.require()
-
-
-def test_removed_table_is_not_reported_as_revoked_lease(tmp_path: Path) -> None:
-    with held_lease(LocalStore(tmp_path / "table"), "one") as lease:
-        (tmp_path / "table").rename(tmp_path / "aside")
-        with pytest.raises(OperatorError, match=r"committed: .*/table was removed, or is not mounted"):
-            lease.require()
-
-
-def test_unexpected_exception_leaves_lease(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), held_lease(LocalStore(tmp_path), "one"):
-        raise KeyboardInterrupt
-    assert leases.read_leases(LocalStore(tmp_path)).running == {"one"}
 
 
 def test_missing_table_is_reported(table: Table) -> None:

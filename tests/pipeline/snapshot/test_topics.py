@@ -19,6 +19,8 @@ from ottla.pipeline.snapshot import staging  # noqa: E402
 from ottla.pipeline.snapshot.run import NO_KEY  # noqa: E402
 from ottla.pipeline.transform.value_format import JsonFormat  # noqa: E402
 
+from ..sinks.loads import revoke_leases  # noqa: E402
+
 if TYPE_CHECKING:
     from .world import World
 
@@ -191,3 +193,30 @@ def test_a_bucket_in_which_nothing_changes_stays(make_world: Callable[..., World
     last = world.snapshot()
     assert (last.buckets, last.records) == (0, 1)
     assert last.version is not None
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize("step", ["landed", "merged"])
+def test_snapshot_with_revoked_lease_commits_nothing(world: World, step: str) -> None:
+    """It was suspended for so long that a vacuum will remove its files: neither rows nor dead letters are committed."""
+    from .world import Steps
+
+    world.produce((b"a", b"1"))
+    world.snapshot()
+    version = world.open().version()
+    world.produce((b"a", b"2"), *([(None, b"x")] if step == "landed" else []))
+    with pytest.raises(OperatorError, match=r"the lease .* is gone"):
+        world.snapshot(observer=Steps(**{step: lambda: revoke_leases(world.open())}))
+    assert world.open().version() == version
+    assert not world.open().dead_letters().exists()
+    world.snapshot()
+    world.check()
+
+
+def test_recreated_key_begins_a_new_validity(past: World) -> None:
+    """Times that go back are corrected only within the lifetime of a key."""
+    past.produce((b"a", b"1"), time=5_000)
+    past.produce((b"a", None), time=6_000)
+    past.produce((b"a", b"2"), time=2_000)
+    past.snapshot()
+    past.check()

@@ -305,7 +305,7 @@ def test_registry_failure_in_task_creates_no_dead_letter(lake: Lake, registry: R
             seen.append(fields.names)
             registry.fails_with = 503
             return AvroDecoder(
-                fields, None, SchemaRegistry(registry.url, None, dict(list(self.registry._known.items())[:1]))
+                fields, None, SchemaRegistry(registry.url, _known=dict(list(self.registry._known.items())[:1]))
             )
 
     [row] = lake.load(Failing(registry=SchemaRegistry(registry.url)))

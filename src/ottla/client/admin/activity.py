@@ -12,7 +12,7 @@ Left out: rates and lag, which need two passes (`client.views.activity`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from ottla.client.admin.brokers import describe_brokers
@@ -23,7 +23,7 @@ from ottla.client.wire.connection import BrokerUnreachable, Connection
 from ottla.client.wire.model import LATEST_TIMESTAMP, ClusterBroker, GroupListing, TopicInfo
 from ottla.client.wire.record_requests import list_offsets
 from ottla.common.errors import ErrorCode, KafkaError
-from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.common.platform.endpoint import format_address
 
 T = TypeVar("T")
@@ -66,12 +66,22 @@ class ActivityReading(NamedTuple):
     problems: list[BrokerProblem]
 
 
+class PartitionReading(NamedTuple):
+    """Offsets and sizes of partitions, as their leaders report them; both lack those of a leader in `problems`."""
+
+    ends: dict[TopicPartition, int]
+    """High watermarks."""
+    sizes: dict[TopicPartition, int]
+    """Bytes of the leaders; empty where the user may not see them."""
+    problems: list[BrokerProblem]
+
+
 class ActivityService(ClusterService):
     """Passes over all brokers of a cluster."""
 
     def read(self, turn: int = 0) -> ActivityReading:
         """One pass, without retries. Raises BrokerUnreachable or KafkaError if no broker responds."""
-        self._refresh()
+        self._refresh(None)
         info = self._router.info
         topics = {name: self._router.topics[name] for name in sorted(self._router.topics)}
         reading = ActivityReading(
@@ -95,14 +105,47 @@ class ActivityService(ClusterService):
         self._read_groups(coordinated, turn, reading)
         return reading
 
-    def _refresh(self) -> None:
-        """Refresh all metadata; once more if the connection was lost, since another broker may respond."""
+    def read_partitions(
+        self, topics: Mapping[str, TopicInfo], partitions: Iterable[TopicPartition], *, with_sizes: bool
+    ) -> PartitionReading:
+        """End offsets and sizes of some partitions of `topics`: one or two requests to each of their leaders.
+
+        Nothing is retried. Partitions without a leader are omitted. Raises BrokerUnreachable or KafkaError if no broker
+        responds.
+        """
+        self._refresh([])
+        led: dict[int, list[TopicPartition]] = {}
+        for name, index in partitions:
+            led.setdefault(topics[name].partitions[index].leader, []).append((name, index))
+        reading = PartitionReading({}, {}, [])
+        for node_id, keys in sorted(led.items()):
+            if node_id in self._router.brokers:
+                self._read_led(node_id, keys, reading, with_sizes=with_sizes)
+            elif node_id >= 0:
+                reading.problems.append(BrokerProblem(node_id, "no address", "it is not live"))
+        return reading
+
+    def _read_led(
+        self, node_id: int, keys: Sequence[TopicPartition], reading: PartitionReading, *, with_sizes: bool
+    ) -> None:
+        self._ask(node_id, reading.problems, lambda connection: _read_ends(connection, keys, reading.ends))
+        if not with_sizes:
+            return
+        wanted = by_topic(keys)
+        directories = self._ask(
+            node_id, reading.problems, lambda connection: log_directories(connection, node_id, wanted)
+        )
+        for directory in directories or ():
+            reading.sizes.update(directory.sizes)
+
+    def _refresh(self, topics: Sequence[str] | None) -> None:
+        """Refresh metadata; once more if the connection was lost, since another broker may respond."""
         try:
-            self._router.refresh(None)
+            self._router.refresh(topics)
         except KafkaError as error:
             if error.code not in UNANSWERED:
                 raise
-            self._router.refresh(None)
+            self._router.refresh(topics)
 
     def _registered(self) -> list[ClusterBroker]:
         try:
@@ -114,11 +157,11 @@ class ActivityService(ClusterService):
         self, node_id: int, led: Iterable[TopicPartition], reading: ActivityReading
     ) -> Iterable[GroupListing]:
         """Add ends and sizes of one broker to the reading; returns the groups that it coordinates."""
-        self._ask(node_id, reading, lambda connection: _read_ends(connection, led, reading.ends))
-        directories = self._ask(node_id, reading, lambda connection: log_directories(connection, node_id))
+        self._ask(node_id, reading.problems, lambda connection: _read_ends(connection, led, reading.ends))
+        directories = self._ask(node_id, reading.problems, lambda connection: log_directories(connection, node_id))
         if directories is not None:
             reading.sizes[node_id] = {key: size for each in directories for key, size in each.sizes.items()}
-        return self._ask(node_id, reading, lambda connection: list_groups(connection, (), ())) or ()
+        return self._ask(node_id, reading.problems, lambda connection: list_groups(connection, (), ())) or ()
 
     def _read_groups(
         self, coordinated: Mapping[str, tuple[int, GroupListing]], turn: int, reading: ActivityReading
@@ -133,19 +176,21 @@ class ActivityService(ClusterService):
             reading.groups.append(GroupReading(listing, offsets))
 
     def _offsets(self, node_id: int, group_id: str, reading: ActivityReading) -> dict[TopicPartition, int] | None:
-        found = self._ask(node_id, reading, lambda connection: fetch_offsets(connection, group_id, stable=False))
+        found = self._ask(
+            node_id, reading.problems, lambda connection: fetch_offsets(connection, group_id, stable=False)
+        )
         return None if found is None else {key: each.offset for key, each in found.items()}
 
-    def _ask(self, node_id: int, reading: ActivityReading, question: Callable[[Connection], T]) -> T | None:
+    def _ask(self, node_id: int, problems: list[BrokerProblem], question: Callable[[Connection], T]) -> T | None:
         """The response of a broker, None after a failure. A broker that did not respond is not asked again."""
-        if any(problem.node_id == node_id for problem in reading.problems):
+        if any(problem.node_id == node_id for problem in problems):
             return None
         try:
             return question(self._router.connection(node_id))
         except (KafkaError, BrokerUnreachable) as error:
             if isinstance(error, BrokerUnreachable) or error.code in UNANSWERED:
                 broker = self._router.brokers[node_id]
-                reading.problems.append(BrokerProblem(node_id, format_address(broker.host, broker.port), str(error)))
+                problems.append(BrokerProblem(node_id, format_address(broker.host, broker.port), str(error)))
             return None  # otherwise this part is denied, or the broker lacks the API
 
 

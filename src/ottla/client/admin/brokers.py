@@ -9,6 +9,7 @@ from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for
 from ottla.client.wire.model import ClusterBroker, FeatureInfo, ResourceType
 from ottla.common.errors import OttlaError
+from ottla.common.kafka.acl import operations_of
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.protocol.registry import ApiKey
@@ -29,6 +30,15 @@ def describe_brokers(connection: Connection) -> list[ClusterBroker]:
     return sorted(brokers, key=lambda broker: broker.node_id)
 
 
+def cluster_operations(connection: Connection) -> frozenset[int]:
+    """DescribeCluster: operations that this user may perform on the cluster (KIP-430)."""
+    connection.require_broker()
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    response: DescribeClusterResponse = connection.request(ApiKey.DESCRIBE_CLUSTER, request)
+    raise_for(response.error_code, "the cluster", response.error_message)
+    return operations_of(response.cluster_authorized_operations)
+
+
 def unregister_broker(connection: Connection, broker_id: int) -> None:
     """UnregisterBroker: remove the registration of a broker that will not return."""
     response: UnregisterBrokerResponse = connection.request(
@@ -43,6 +53,10 @@ class BrokerService(ClusterService):
     def all(self) -> list[ClusterBroker]:
         """All registered brokers by id, including fenced ones."""
         return self._router.retry(lambda: describe_brokers(self._router.any_connection()))
+
+    def cluster_operations(self) -> frozenset[int]:
+        """The `AclOperation`s that this user may perform on the cluster."""
+        return self._router.retry(lambda: cluster_operations(self._router.any_connection()))
 
     def versions(self) -> dict[int, str]:
         """The versions of the live brokers by id; without brokers that do not answer or are not Ottla's."""

@@ -7,14 +7,16 @@ sent with topic names: versions with topic ids only (OffsetCommit and OffsetFetc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from ottla.client.admin.coordinators import CoordinatorType, coordinator_of
+from ottla.client.admin.coordinators import CoordinatorType, coordinator_of, coordinators_of
 from ottla.client.admin.router import NO_COORDINATOR_ERRORS, ClusterService
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
 from ottla.client.wire.model import BrokerInfo, CommittedOffset, GroupDescription, GroupListing, GroupMember
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.kafka.acl import operations_of
 from ottla.common.kafka.topic_partition import TopicPartition, by_topic
 from ottla.protocol.codec import read_message
 from ottla.protocol.messages.consumer_group_describe import (
@@ -41,12 +43,17 @@ from ottla.protocol.messages.offset_delete import (
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
 from ottla.protocol.registry import ApiKey
 
 LAST_DESCRIBE_MISSING_GROUPS = 5
 """Last version of DescribeGroups in which a missing group is not an error."""
+FIRST_OF_SEVERAL_GROUPS = 8
+"""First version of OffsetFetch with several groups (KIP-709)."""
+GROUPS_AT_ONCE = 100
+"""Groups of one OffsetFetch request, whose response takes the broker some milliseconds."""
 NAMED_TOPICS_VERSION = 9
 """Last version of OffsetCommit and OffsetFetch with topic names."""
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -126,8 +133,7 @@ def authorized_operations(connection: Connection, group_id: str) -> frozenset[in
     )
     (group,) = response.groups
     raise_for(group.error_code, f"group {group_id!r}")
-    bits = max(group.authorized_operations, 0)
-    return frozenset(number for number in range(bits.bit_length()) if bits >> number & 1)
+    return operations_of(group.authorized_operations)
 
 
 def _assignment(assignment: Assignment) -> dict[str, tuple[int, ...]]:
@@ -204,7 +210,7 @@ def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dic
 
     `stable`: raises KafkaError UNSTABLE_OFFSET_COMMIT while a transaction may change an offset (KIP-447).
     """
-    if connection.version_for(ApiKey.OFFSET_FETCH) >= 8:
+    if connection.version_for(ApiKey.OFFSET_FETCH) >= FIRST_OF_SEVERAL_GROUPS:
         groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
         request = OffsetFetchRequest(groups=groups, require_stable=stable)
     else:
@@ -223,6 +229,34 @@ def fetch_offsets(connection: Connection, group_id: str, *, stable: bool) -> dic
                     partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""
                 )
     return dict(sorted(offsets.items()))
+
+
+def fetch_offsets_of_groups(
+    connection: Connection, group_ids: Sequence[str], topics: Mapping[str, Sequence[int]] | None
+) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """Committed offsets of groups that this broker coordinates, in `topics` or in all.
+
+    Omits groups and partitions that this user may not see. Raises KafkaError for any other failure of a group.
+    """
+    wanted = None
+    if topics is not None:
+        wanted = [OffsetFetchRequestTopics(name=name, partition_indexes=list(found)) for name, found in topics.items()]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=each, topics=wanted) for each in group_ids])
+    response: OffsetFetchResponse = connection.request(ApiKey.OFFSET_FETCH, request, max_version=NAMED_TOPICS_VERSION)
+    offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for group in response.groups:
+        if group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            continue
+        raise_for(group.error_code, f"offsets of group {group.group_id!r}")
+        offsets[group.group_id] = {
+            (topic.name, each.partition_index): CommittedOffset(
+                each.committed_offset, each.committed_leader_epoch, each.metadata or ""
+            )
+            for topic in group.topics
+            for each in topic.partitions
+            if not each.error_code and each.committed_offset >= 0
+        }
+    return offsets
 
 
 def commit_offsets(connection: Connection, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -320,6 +354,45 @@ class GroupService(ClusterService):
         `stable`: wait for pending transactions that change an offset.
         """
         return self._router.retry(lambda: fetch_offsets(self._connection(group_id), group_id, stable=stable))
+
+    def offsets_of(
+        self, group_ids: Sequence[str], topics: Mapping[str, Sequence[int]] | None = None
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """Committed offsets of several groups, in some partitions or in all, with few requests.
+
+        Omits groups and partitions that this user may not see.
+        """
+        if not group_ids:
+            return {}
+        if self._router.retry(self._takes_one_group):
+            return self._offsets_one_by_one(group_ids, topics)
+
+        def attempt() -> dict[str, dict[TopicPartition, CommittedOffset]]:
+            found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+            for node_id, names in coordinators_of(self._router, CoordinatorType.GROUP, group_ids).items():
+                for start in range(0, len(names), GROUPS_AT_ONCE):
+                    some = names[start : start + GROUPS_AT_ONCE]
+                    found |= fetch_offsets_of_groups(self._router.connection(node_id), some, topics)
+            return found
+
+        return self._router.retry(attempt)
+
+    def _offsets_one_by_one(
+        self, group_ids: Sequence[str], topics: Mapping[str, Sequence[int]] | None
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        for group_id in group_ids:
+            with suppress(KafkaError):
+                found[group_id] = {
+                    key: each
+                    for key, each in self.offsets(group_id).items()
+                    if topics is None or key[1] in topics.get(key[0], ())
+                }
+        return found
+
+    def _takes_one_group(self) -> bool:
+        """True for a cluster before Kafka 3.0."""
+        return self._router.any_connection().version_for(ApiKey.OFFSET_FETCH) < FIRST_OF_SEVERAL_GROUPS
 
     def operations(self, group_id: str) -> frozenset[int]:
         """Operations that this user may perform on a group, as ACL numbers. Raises KafkaError

@@ -78,6 +78,12 @@ class LogDirectoryService(ClusterService):
         """All data directories of the live brokers with the size of each replica, by broker and path."""
         return self._router.ask_brokers(log_directories, lambda each: (each.node_id, each.path))
 
+    def without_replicas(self) -> list[LogDirectory]:
+        """The same directories without replicas, whose list may be long."""
+        return self._router.ask_brokers(
+            lambda connection, node_id: log_directories(connection, node_id, {}), lambda each: (each.node_id, each.path)
+        )
+
     def move(self, node_id: int, path: str, positions: Sequence[TopicPartition]) -> None:
         """Start moving replicas of a broker to another of its data directories; safe to repeat.
 
@@ -90,17 +96,23 @@ class LogDirectoryService(ClusterService):
 
     def partition_sizes(self, topic: str) -> dict[int, int]:
         """Bytes on disk of each partition's leader; a partition without a leader is omitted."""
+        return self.sizes_of([topic])[topic]
 
-        def attempt() -> dict[int, int]:
-            self._router.refresh([topic])
-            leaders: dict[int, list[int]] = {}
-            for partition in self._router.topics[topic].partitions:
-                if partition.is_led:
-                    leaders.setdefault(partition.leader, []).append(partition.index)
-            sizes: dict[int, int] = {}
-            for leader, partitions in leaders.items():
-                for directory in log_directories(self._router.connection(leader), leader, {topic: partitions}):
-                    sizes.update((index, size) for (_, index), size in directory.sizes.items())
+    def sizes_of(self, topics: Sequence[str]) -> dict[str, dict[int, int]]:
+        """The same of several topics, with one request to each leader. Raises TopicNotFound, KafkaError."""
+
+        def attempt() -> dict[str, dict[int, int]]:
+            self._router.refresh(topics)
+            by_leader: dict[int, dict[str, list[int]]] = {}
+            for topic in topics:
+                for partition in self._router.topics[topic].partitions:
+                    if partition.is_led:
+                        by_leader.setdefault(partition.leader, {}).setdefault(topic, []).append(partition.index)
+            sizes: dict[str, dict[int, int]] = {topic: {} for topic in topics}
+            for leader, wanted in by_leader.items():
+                for directory in log_directories(self._router.connection(leader), leader, wanted):
+                    for (topic, index), size in directory.sizes.items():
+                        sizes[topic][index] = size
             return sizes
 
         return self._router.retry(attempt)

@@ -6,6 +6,7 @@ See `client.admin.topics`; the requests that read are in `client.wire.record_req
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ottla.client.admin.router import ClusterService, request_timeout_s
 from ottla.client.wire import record_requests
@@ -22,6 +23,9 @@ from ottla.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from ottla.protocol.registry import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.common.platform.reused_memory import ReusedMemory
 
 DEFAULT_FETCH_BYTES = 8 * 1024 * 1024
 
@@ -118,11 +122,14 @@ class RecordService(ClusterService):
         min_bytes: int = 1,
         isolation: str = "read_uncommitted",
         topic_id: Uuid | None = None,
+        memory: ReusedMemory | None = None,
     ) -> FetchResult:
         """Stored batches from `offset`, raw; empty if there are none within `max_wait_ms`.
 
         Returns at least one complete batch, even if it is larger than `max_bytes` (KIP-74). With `topic_id`, another
-        topic of the same name is not read. Raises KafkaError OFFSET_OUT_OF_RANGE, TopicNotFound, TopicReplaced.
+        topic of the same name is not read. With `memory`, the batches are views of it, valid until its next use.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE, TopicNotFound, TopicReplaced.
         """
         isolation_level = record_requests.isolation_level(isolation)
 
@@ -141,6 +148,7 @@ class RecordService(ClusterService):
                 min_bytes=min_bytes,
                 isolation_level=isolation_level,
                 timeout_s=self._router.timeout_s + max_wait_ms / 1000,
+                memory=memory,
             )
 
         return self._router.retry(attempt)

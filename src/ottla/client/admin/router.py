@@ -120,15 +120,18 @@ class ClusterRouter:
 
         return self.retry(lambda: change(self.retry(connect, deadline=until)), REJECTED_ERRORS, until)
 
-    def refresh(self, topics: Sequence[str] | None) -> None:
-        """Refresh the brokers and the given topics (None: all, an empty list: none)."""
+    def refresh(self, topics: Sequence[str] | None, *, only_existing: bool = False) -> None:
+        """Refresh the brokers and the given topics (None: all, an empty list: none).
+
+        Raises the first error of a topic, unless `only_existing`.
+        """
         metadata = metadata_requests.metadata(self.any_connection(), topics)
         self.info = metadata.cluster
         self.brokers = {broker.node_id: broker for broker in metadata.cluster.brokers}
         if topics is None:
             self.topics.clear()
         self.topics.update((topic.name, topic) for topic in metadata.topics)
-        if metadata.error is not None:
+        if metadata.error is not None and not only_existing:
             raise metadata.error
 
     def any_connection(self) -> Connection:

@@ -108,6 +108,24 @@ class TopicService(ClusterService):
         except TopicNotFound as error:
             raise metadata_requests.topic_not_found(self._router.any_connection(), name) from error
 
+    def operations(self, names: Sequence[str]) -> dict[str, frozenset[int]]:
+        """The `AclOperation`s that this user may perform on topics, by name; without topics that the user may not
+        describe."""
+        if not names:
+            return {}
+        return self._router.retry(lambda: metadata_requests.topic_operations(self._router.any_connection(), names))
+
+    def find(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        """Those of these topics that exist, and that this user may see, by name."""
+
+        def attempt() -> dict[str, TopicInfo]:
+            for name in names:
+                self._router.topics.pop(name, None)
+            self._router.refresh(names, only_existing=True)
+            return {name: self._router.topics[name] for name in names if name in self._router.topics}
+
+        return self._router.retry(attempt)
+
     def forget(self) -> None:
         """Drop cached topic metadata, in case that topics were deleted and created again in the meantime."""
         self._router.topics.clear()

@@ -6,51 +6,26 @@ passes that read the same partition; until then it is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.client.admin.activity import ActivityReading, GroupReading
+from ottla.client.views.rates import (
+    CommitKey,
+    PartitionKey,
+    RateMeter,
+    commit_rates,
+    group_rates,
+    partition_keys,
+    partition_rates,
+    sum_known,
+)
 from ottla.client.wire.model import ClusterBroker, TopicInfo
-from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.endpoint import format_address
 
 LIVE, FENCED, SILENT, GONE = "live", "fenced", "no response", "gone"
 """States of a broker: `SILENT` did not respond, `GONE` was registered earlier."""
-
-
-class OffsetSample(NamedTuple):
-    """An offset, or a sum of offsets, at a time of a monotonic clock."""
-
-    time_s: float
-    offset: int
-
-
-def rate_per_s(before: OffsetSample | None, now: OffsetSample | None) -> float | None:
-    """Records per second between two samples.
-
-    None without two samples at different times, and for an offset that fell: the partition was truncated or created
-    again, so the difference is not traffic.
-    """
-    if before is None or now is None or now.time_s <= before.time_s or now.offset < before.offset:
-        return None
-    return (now.offset - before.offset) / (now.time_s - before.time_s)
-
-
-def sum_known(values: Iterable[float | None]) -> float | None:
-    """The sum of the known values; None if there is none."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def catch_up_s(lag: int | None, consumed_per_s: float | None, produced_per_s: float | None) -> float | None:
-    """Seconds until a group reaches the log ends at the present rates; None if it does not, or a rate is unknown."""
-    if lag is None or consumed_per_s is None or produced_per_s is None:
-        return None
-    if lag == 0:
-        return 0.0
-    gain = consumed_per_s - produced_per_s
-    return lag / gain if gain > 0 else None
 
 
 class BrokerActivity(NamedTuple):
@@ -109,17 +84,13 @@ class ClusterActivity(NamedTuple):
     problems: list[str]
 
 
-_PartitionKey = tuple[Uuid, str, int]
-"""Id and name of a topic (brokers before 2.8 report no ids), and partition."""
-
-
 class ActivityTracker:
     """Rates from consecutive passes. Remembers the last sample of existing partitions and groups, and all brokers."""
 
     def __init__(self) -> None:
-        self._ends: dict[_PartitionKey, OffsetSample] = {}
+        self._ends: RateMeter[PartitionKey] = RateMeter()
         self._rates: dict[TopicPartition, float | None] = {}
-        self._commits: dict[tuple[str, TopicPartition], OffsetSample] = {}
+        self._commits: RateMeter[CommitKey] = RateMeter()
         self._groups: dict[str, GroupActivity] = {}
         self._seen: dict[int, ClusterBroker] = {}
 
@@ -140,20 +111,9 @@ class ActivityTracker:
         return ClusterActivity(reading.cluster_id, sum_known(self._rates.values()), brokers, topics, groups, problems)
 
     def _measure_partitions(self, reading: ActivityReading, now_s: float) -> None:
-        samples: dict[_PartitionKey, OffsetSample] = {}
-        self._rates = {}
-        for topic in reading.topics.values():
-            for partition in topic.partitions:
-                place = (topic.name, partition.index)
-                key = (topic.topic_id, topic.name, partition.index)
-                before = self._ends.get(key)
-                if place not in reading.ends:
-                    if before is not None:
-                        samples[key] = before  # its leader did not respond now; the next rate covers that time too
-                    continue
-                samples[key] = OffsetSample(now_s, reading.ends[place])
-                self._rates[place] = rate_per_s(before, samples[key])
-        self._ends = samples
+        self._rates = partition_rates(self._ends, reading.topics.values(), reading.ends, now_s)
+        existing = {key for topic in reading.topics.values() for key in partition_keys(topic)}
+        self._ends.retain(existing.__contains__)
 
     def _topic(self, topic: TopicInfo, reading: ActivityReading) -> TopicActivity:
         places = [(topic.name, partition.index) for partition in topic.partitions]
@@ -204,7 +164,6 @@ class ActivityTracker:
         return found
 
     def _all_groups(self, reading: ActivityReading, now_s: float) -> list[GroupActivity]:
-        commits: dict[tuple[str, TopicPartition], OffsetSample] = {}
         groups: dict[str, GroupActivity] = {}
         for each in reading.groups:
             group_id = each.listing.group_id
@@ -213,29 +172,16 @@ class ActivityTracker:
                 groups[group_id] = before._replace(state=each.listing.state)
             else:
                 groups[group_id] = self._group(each, each.offsets, reading, now_s)
-                commits.update(((group_id, key), OffsetSample(now_s, offset)) for key, offset in each.offsets.items())
-        kept = {key: sample for key, sample in self._commits.items() if key[0] in groups}
-        self._commits, self._groups = kept | commits, groups
+        self._commits.retain(lambda key: key[0] in groups)
+        self._groups = groups
         return list(groups.values())
 
     def _group(
         self, each: GroupReading, offsets: Mapping[TopicPartition, int], reading: ActivityReading, now_s: float
     ) -> GroupActivity:
-        group_id = each.listing.group_id
-        lags = [max(0, reading.ends[key] - offset) for key, offset in offsets.items() if key in reading.ends]
-        lag = sum(lags) if lags else None
-        consumed = sum_known(
-            rate_per_s(self._commits.get((group_id, key)), OffsetSample(now_s, offset))
-            for key, offset in offsets.items()
-        )
-        produced = sum_known(self._rates.get(key) for key in offsets)
-        return _unread(each)._replace(
-            topics=len({topic for topic, _ in offsets}),
-            lag=lag,
-            consumed_per_s=consumed,
-            produced_per_s=produced,
-            catch_up_s=catch_up_s(lag, consumed, produced),
-        )
+        consumed = commit_rates(self._commits, each.listing.group_id, offsets, now_s)
+        rates = group_rates(offsets, reading.ends, self._rates, consumed)
+        return _unread(each)._replace(topics=len({topic for topic, _ in offsets}), **rates._asdict())
 
 
 def _unread(each: GroupReading) -> GroupActivity:

@@ -57,7 +57,9 @@ def group_positions(cluster: Cluster, group_id: str) -> GroupPositions:
 
 def total_lags(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, int]:
     """Total lag of each group that has committed offsets of existing partitions."""
-    committed = {group_id: cluster.groups.offsets(group_id) for group_id in group_ids}
+    names = list(group_ids)
+    found = cluster.groups.offsets_of(names)
+    committed = {name: found.get(name, {}) for name in names}
     ends = log_ends(cluster, {key for offsets in committed.values() for key in offsets})
     lags: dict[str, int] = {}
     for group_id, offsets in committed.items():

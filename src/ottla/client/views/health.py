@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import PartitionInfo, TopicInfo
+from ottla.client.wire.model import PartitionInfo, QuorumInfo, TopicInfo
+from ottla.common.durations import duration_text
+from ottla.common.errors import KafkaError
 
 
 class LeaderlessPartition(NamedTuple):
@@ -15,6 +17,25 @@ class LeaderlessPartition(NamedTuple):
     topic: str
     partition: int
     cause: str
+
+
+class FencedBroker(NamedTuple):
+    """A broker that does not serve, and when the controller last heard of it."""
+
+    node_id: int
+    last_seen_ms: int | None
+    """Milliseconds since the epoch; None if the controller does not know it."""
+    ago_ms: int | None
+
+    @property
+    def age_text(self) -> str:
+        """`2m5s ago`, or `unknown`."""
+        return "unknown" if self.ago_ms is None else f"{duration_text(self.ago_ms)} ago"
+
+    @property
+    def text(self) -> str:
+        """`last seen 2m5s ago`, or that the time is unknown."""
+        return "last seen at an unknown time" if self.ago_ms is None else f"last seen {self.age_text}"
 
 
 class ClusterHealth(NamedTuple):
@@ -44,10 +65,12 @@ class BrokerLoad(NamedTuple):
     in_sync: int
     version: str | None
     """None for a broker that does not answer or is not Ottla's."""
+    last_seen: FencedBroker | None
+    """None for a live broker."""
 
 
-def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPartition]]:
-    """The health of the cluster, and all partitions without a leader."""
+def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPartition], list[FencedBroker]]:
+    """The health of the cluster, all partitions without a leader, and all fenced brokers."""
     info = cluster.describe()
     brokers = cluster.brokers.all()
     topics = cluster.topics.all().values()
@@ -68,7 +91,18 @@ def cluster_health(cluster: Cluster) -> tuple[ClusterHealth, list[LeaderlessPart
             partition.leader >= 0 and partition.leader != partition.replicas[0] for partition in partitions
         ),
     )
-    return health, leaderless
+    return health, leaderless, fenced_brokers(health.fenced_brokers, quorum)
+
+
+def fenced_brokers(broker_ids: Iterable[int], quorum: QuorumInfo | None) -> list[FencedBroker]:
+    """These brokers with their last fetches of the metadata log; unknown without a quorum."""
+    found = []
+    for broker_id in broker_ids:
+        seen_ms = None if quorum is None else quorum.last_fetch_ms(broker_id)
+        now_ms = None if quorum is None else quorum.now_ms
+        ago_ms = None if seen_ms is None or now_ms is None else max(0, now_ms - seen_ms)
+        found.append(FencedBroker(broker_id, seen_ms, ago_ms))
+    return found
 
 
 def leaderless_partitions(topics: Iterable[TopicInfo], live: set[int]) -> list[LeaderlessPartition]:
@@ -85,6 +119,8 @@ def broker_loads(cluster: Cluster) -> list[BrokerLoad]:
     """All registered brokers."""
     partitions = [partition for topic in cluster.topics.all().values() for partition in topic.partitions]
     versions = cluster.brokers.versions()
+    brokers = cluster.brokers.all()
+    fenced = {each.node_id: each for each in _fenced(cluster, [each.node_id for each in brokers if each.fenced])}
     return [
         BrokerLoad(
             broker.node_id,
@@ -96,9 +132,21 @@ def broker_loads(cluster: Cluster) -> list[BrokerLoad]:
             replicas=sum(broker.node_id in partition.replicas for partition in partitions),
             in_sync=sum(broker.node_id in partition.isr for partition in partitions),
             version=versions.get(broker.node_id),
+            last_seen=fenced.get(broker.node_id),
         )
-        for broker in cluster.brokers.all()
+        for broker in brokers
     ]
+
+
+def _fenced(cluster: Cluster, broker_ids: Sequence[int]) -> list[FencedBroker]:
+    """These brokers; the quorum is only asked if there are any."""
+    if not broker_ids:
+        return []
+    try:
+        quorum = cluster.quorum.describe()
+    except KafkaError:  # not permitted
+        return fenced_brokers(broker_ids, None)
+    return fenced_brokers(broker_ids, quorum)
 
 
 def _cause(topic: str, partition: PartitionInfo, live: set[int]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.views.health import LeaderlessPartition, cluster_health
+from ottla.client.views.health import FencedBroker, LeaderlessPartition, cluster_health
 from ottla.client.views.partition_states import PartitionState, partition_states
 from ottla.common.certificate_expiry import WARNING_DAYS, date_text, days_left
 from ottla.common.errors import KafkaError
@@ -25,13 +25,13 @@ class ClusterProblem(NamedTuple):
 
 def cluster_problems(cluster: Cluster) -> list[ClusterProblem]:
     """All problems that the brokers' answers show, the worst first."""
-    health, leaderless = cluster_health(cluster)
+    health, leaderless, gone = cluster_health(cluster)
     states = partition_states(cluster, cluster.topics.all().values())
     fenced = health.fenced_brokers
     return [
         *_leaderless(leaderless),
         *_below_min_isr(states),
-        *_fenced(fenced),
+        *_fenced(gone),
         *_directories(cluster),
         *_voters(cluster),
         *_under_replicated(states, fenced),
@@ -59,12 +59,12 @@ def _below_min_isr(states: list[PartitionState]) -> Iterator[ClusterProblem]:
         )
 
 
-def _fenced(broker_ids: list[int]) -> Iterator[ClusterProblem]:
-    for broker_id in broker_ids:
+def _fenced(brokers: list[FencedBroker]) -> Iterator[ClusterProblem]:
+    for each in brokers:
         yield ClusterProblem(
-            f"broker {broker_id} does not serve (fenced)",
-            f"start it; if it is gone for good: `ottla cluster decommission {broker_id} --execute`, then "
-            f"`ottla cluster decommission {broker_id} --unregister`",
+            f"broker {each.node_id} does not serve (fenced), {each.text}",
+            f"start it; if it is gone for good: `ottla cluster decommission {each.node_id} --execute`, then "
+            f"`ottla cluster decommission {each.node_id} --unregister`",
         )
 
 

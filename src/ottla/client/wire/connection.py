@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
+from ottla.common.platform.disk import Buffer
 from ottla.common.platform.endpoint import format_address
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # TLS and SASL are imported by connections that use them
     import ssl
 
     from ottla.client.wire.login import Login
+    from ottla.common.platform.reused_memory import ReusedMemory
     from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
     from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
@@ -183,16 +185,25 @@ class Connection:
             )
 
     def request(
-        self, api_key: ApiKey, message: Any, *, timeout_s: float | None = None, max_version: int | None = None
+        self,
+        api_key: ApiKey,
+        message: Any,
+        *,
+        timeout_s: float | None = None,
+        max_version: int | None = None,
+        memory: ReusedMemory | None = None,
     ) -> Any:
         """Send one request in the highest common version (up to `max_version`) and return its response message.
+
+        With `memory`, records in the response are views of it, valid until its next use.
 
         Raises ConnectionLost if the connection breaks, KafkaError REQUEST_TIMED_OUT without a complete response in time
         and INVALID_REQUEST for a message that cannot be encoded, ProtocolError for a malformed response. The caller
         handles error codes in the response.
         """
         self._maybe_log_in_again()
-        return self._exchange(api_key, self.version_for(api_key, max_version), message, timeout_s)
+        version = self.version_for(api_key, max_version)
+        return self._exchange_each(api_key, version, (message,), timeout_s, memory)[0]
 
     def _maybe_log_in_again(self) -> None:
         if self._login_again_s is not None and self._login is not None and time.monotonic() >= self._login_again_s:
@@ -267,7 +278,12 @@ class Connection:
         return self._exchange_each(api_key, version, (message,), timeout_s)[0]
 
     def _exchange_each(
-        self, api_key: ApiKey, version: int, messages: Sequence[Any], timeout_s: float | None
+        self,
+        api_key: ApiKey,
+        version: int,
+        messages: Sequence[Any],
+        timeout_s: float | None,
+        memory: ReusedMemory | None = None,
     ) -> list[Any]:
         if self._socket is None:
             raise ConnectionLost(f"the connection to {self.address} is closed")
@@ -288,7 +304,13 @@ class Connection:
                 self._socket.settimeout(allowed_s)
                 self._socket.sendall(frame)
             return [
-                self._decode(api_key, version, self._read_frame(self._socket, deadline), correlation_id)
+                self._decode(
+                    api_key,
+                    version,
+                    self._read_frame(self._socket, deadline, memory),
+                    correlation_id,
+                    in_place=memory is not None,
+                )
                 for correlation_id in frames
             ]
         except TimeoutError:
@@ -304,42 +326,44 @@ class Connection:
             self.close()
             raise
 
-    def _decode(self, api_key: ApiKey, version: int, payload: bytearray, wanted: int) -> Any:
+    def _decode(self, api_key: ApiKey, version: int, payload: Buffer, wanted: int, *, in_place: bool) -> Any:
         if api_key == ApiKey.API_VERSIONS and len(payload) >= _CORRELATION_AND_ERROR.size:
             _, error_code = _CORRELATION_AND_ERROR.unpack_from(payload)
             if error_code == ErrorCode.UNSUPPORTED_VERSION:
                 version = 0
-        correlation_id, response = decode_response(api_key, version, payload)
+        correlation_id, response = decode_response(api_key, version, payload, in_place=in_place)
         if correlation_id != wanted:
             raise ProtocolError(
                 f"{self.address} sent a response to request {correlation_id}, but {wanted} was expected"
             )
         return response
 
-    def _read_frame(self, connected: socket.socket, deadline: float) -> bytearray:
-        (size,) = _SIZE.unpack(self._read_exactly(connected, _SIZE.size, deadline))
+    def _read_frame(self, connected: socket.socket, deadline: float, memory: ReusedMemory | None) -> memoryview:
+        prefix = bytearray(_SIZE.size)
+        self._fill(memoryview(prefix), connected, deadline)
+        (size,) = _SIZE.unpack(prefix)
         if not 0 < size <= self._max_response_bytes:
             raise ProtocolError(
                 f"{self.address} announced a response of {size} bytes, more than the limit of "
                 f"{self._max_response_bytes}: "
                 "it is not a Kafka broker, or a batch is larger than this client allows"
             )
-        return self._read_exactly(connected, size, deadline)
+        payload = memoryview(bytearray(size)) if memory is None else memory.take(size)[:size]
+        self._fill(payload, connected, deadline)
+        return payload
 
-    def _read_exactly(self, connected: socket.socket, size: int, deadline: float) -> bytearray:
-        buffer = bytearray(size)
+    def _fill(self, view: memoryview, connected: socket.socket, deadline: float) -> None:
+        """Receive as many bytes as the view has."""
         position = 0
-        with memoryview(buffer) as view:
-            while position < size:
-                remaining_s = deadline - time.monotonic()
-                if remaining_s <= 0:
-                    raise TimeoutError
-                connected.settimeout(remaining_s)
-                received = connected.recv_into(view[position:])
-                if received == 0:
-                    raise ConnectionLost(f"{self.address} closed the connection")
-                position += received
-        return buffer
+        while position < len(view):
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                raise TimeoutError
+            connected.settimeout(remaining_s)
+            received = connected.recv_into(view[position:])
+            if received == 0:
+                raise ConnectionLost(f"{self.address} closed the connection")
+            position += received
 
 
 def parse_bootstrap_servers(text: str, default_port: int | None = DEFAULT_PORT) -> list[tuple[str, int]]:

@@ -12,6 +12,7 @@ from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import TopicNotFound, raise_for, response_error
 from ottla.client.wire.model import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.common.kafka.acl import operations_of
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -54,6 +55,22 @@ def metadata(connection: Connection, topics: Sequence[str] | None) -> Metadata:
             else:
                 error = response_error(topic.error_code, f"topic {name!r}")
     return Metadata(ClusterInfo(response.cluster_id, response.controller_id, brokers), found, error)
+
+
+def topic_operations(connection: Connection, topics: Sequence[str]) -> dict[str, frozenset[int]]:
+    """Operations that this user may perform on topics (KIP-430); without topics that are missing or not described."""
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    response: MetadataResponse = connection.request(ApiKey.METADATA, request)
+    raise_for(response.error_code, "metadata")
+    return {
+        topic.name or "": operations_of(topic.topic_authorized_operations)
+        for topic in response.topics
+        if topic.error_code == ErrorCode.NONE
+    }
 
 
 def topic_not_found(connection: Connection, name: str) -> TopicNotFound:

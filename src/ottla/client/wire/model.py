@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.common.platform.disk import Buffer
 from ottla.common.platform.endpoint import Endpoint
 
 EARLIEST_TIMESTAMP = -2
@@ -111,8 +112,23 @@ class QuorumInfo(NamedTuple):
 
     def is_gone(self, replica: QuorumReplicaInfo) -> bool | None:
         """True if the replica has not fetched from the leader for `GONE_MS`; None if the times are unknown."""
-        now_ms = max((each.last_fetch_ms for each in self.voters if each.node_id == self.leader_id), default=-1)
-        return None if now_ms < 0 else now_ms - replica.last_fetch_ms > GONE_MS
+        now_ms = self.now_ms
+        return None if now_ms is None else now_ms - replica.last_fetch_ms > GONE_MS
+
+    @property
+    def now_ms(self) -> int | None:
+        """When the leader answered, by its own clock; None if it does not name times."""
+        return self.last_fetch_ms(self.leader_id)
+
+    def last_fetch_ms(self, node_id: int) -> int | None:
+        """When a node last fetched the metadata log, by the leader's clock; None if the leader does not know it.
+
+        Every node fetches at least twice a second. A leader only knows fetches since its election, and forgets a
+        broker that does not vote five minutes after its last one.
+        """
+        replicas = (*self.voters, *self.observers)
+        newest = max((each.last_fetch_ms for each in replicas if each.node_id == node_id), default=-1)
+        return None if newest < 0 else newest
 
 
 class OngoingReassignment(NamedTuple):
@@ -191,7 +207,7 @@ class FetchResult(NamedTuple):
     `aborted` is empty under read_uncommitted.
     """
 
-    records: bytes
+    records: Buffer
     high_watermark: int
     log_start_offset: int
     last_stable_offset: int

@@ -6,7 +6,7 @@ One exchange each, on a given connection. They do not retry; the first error of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
@@ -29,6 +29,9 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla.protocol.registry import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.common.platform.reused_memory import ReusedMemory
 
 T = TypeVar("T")
 
@@ -160,9 +163,15 @@ class FetchLimits(NamedTuple):
 
 
 def fetch_several(
-    connection: Connection, positions: Sequence[FetchPosition], limits: FetchLimits, timeout_s: float
+    connection: Connection,
+    positions: Sequence[FetchPosition],
+    limits: FetchLimits,
+    timeout_s: float,
+    memory: ReusedMemory | None = None,
 ) -> dict[TopicPartition, FetchResult | KafkaError]:
     """Raw batches of partitions of one leader, or the error of each; omits partitions that the response lacks.
+
+    With `memory`, records are views of it, valid until its next use.
 
     Raises KafkaError for an error of the whole request.
     """
@@ -183,7 +192,7 @@ def fetch_several(
         session_epoch=SESSION_EPOCH,
         topics=list(topics.values()),
     )
-    response: FetchResponse = connection.request(ApiKey.FETCH, request, timeout_s=timeout_s)
+    response: FetchResponse = connection.request(ApiKey.FETCH, request, timeout_s=timeout_s, memory=memory)
     raise_for(response.error_code, "fetch")
     asked = {(position.topic, position.partition): position for position in positions}
     names = {position.topic_id: position.topic for position in positions}
@@ -193,7 +202,7 @@ def fetch_several(
         for data in answer.partitions:
             key = (name, data.partition_index)
             if key in asked:
-                results[key] = _fetch_result(asked[key], data)
+                results[key] = _fetch_result(asked[key], data, in_place=memory is not None)
     return results
 
 
@@ -206,10 +215,12 @@ def fetch(
     min_bytes: int,
     isolation_level: int,
     timeout_s: float,
+    memory: ReusedMemory | None = None,
 ) -> FetchResult:
-    """Raw batches of one partition from `position.offset`."""
+    """Raw batches of one partition from `position.offset`; `memory` as in `fetch_several`."""
     limits = FetchLimits(max_bytes, max_wait_ms, min_bytes, isolation_level)
-    result = fetch_several(connection, [position], limits, timeout_s).get((position.topic, position.partition))
+    results = fetch_several(connection, [position], limits, timeout_s, memory)
+    result = results.get((position.topic, position.partition))
     if isinstance(result, KafkaError):
         raise result
     if result is None:
@@ -221,15 +232,20 @@ def _subject(position: FetchPosition) -> str:
     return f"fetch of {position.topic}-{position.partition} at offset {position.offset}"
 
 
-def _fetch_result(position: FetchPosition, data: PartitionData) -> FetchResult | KafkaError:
+def _fetch_result(position: FetchPosition, data: PartitionData, *, in_place: bool) -> FetchResult | KafkaError:
     if data.error_code != ErrorCode.NONE:
         return response_error(data.error_code, _subject(position))
     aborted = tuple(
         AbortedTransaction(transaction.producer_id, transaction.first_offset)
         for transaction in data.aborted_transactions or ()
     )
+    records = data.records or b""
     return FetchResult(
-        bytes(data.records or b""), data.high_watermark, data.log_start_offset, data.last_stable_offset, aborted
+        records if in_place else bytes(records),
+        data.high_watermark,
+        data.log_start_offset,
+        data.last_stable_offset,
+        aborted,
     )
 
 

@@ -58,6 +58,12 @@ class AclOperation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
+def operations_of(bits: int) -> frozenset[int]:
+    """The `AclOperation`s in a field of authorized operations of a response (KIP-430); empty if the broker omits it."""
+    known = max(bits, 0)
+    return frozenset(number for number in range(known.bit_length()) if known >> number & 1)
+
+
 class ResourceType(IntEnum):
     """Resource types of ACLs."""
 

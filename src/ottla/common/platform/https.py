@@ -29,7 +29,8 @@ def fetch(
 ) -> bytes:
     """Return the response to a GET of `url`, or a POST of `body`: at most `limit` bytes; `what` names the setting.
 
-    `tls` has the trusted certificates. Blocks, for at most `TIMEOUT_S` at each step. Raises OperatorError.
+    `tls` has the trusted certificates. Blocks, for at most `TIMEOUT_S` at each step. Raises OperatorError, for an
+    HTTP error `IssuerStatusError`.
     """
     request = Request(url, body, dict(headers), method="GET" if body is None else "POST")
     try:
@@ -37,14 +38,23 @@ def fetch(
             data: bytes = answer.read(limit + 1)
     except HTTPError as error:
         error.close()
-        raise OperatorError(
-            f"{what}: the issuer returned HTTP {error.code}; check the URL, the client id, its secret and the scope"
+        raise IssuerStatusError(
+            f"{what}: the issuer returned HTTP {error.code}; check the URL, the client id, its secret and the scope",
+            error.code,
         ) from None
     except (OSError, ValueError, HTTPException) as error:  # includes URLError
         raise OperatorError(f"{what} can't be read: {getattr(error, 'reason', None) or error}") from error
     if len(data) > limit:
         raise OperatorError(f"{what}: the document is larger than {limit} bytes; check the URL")
     return data
+
+
+class IssuerStatusError(OperatorError):
+    """The issuer returned an HTTP error; `status` is its code."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class _Redirects(HTTPRedirectHandler):

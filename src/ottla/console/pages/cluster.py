@@ -1,4 +1,7 @@
-"""The cluster: brokers, the quorum of the metadata log, data directories, and reassignments."""
+"""The cluster: brokers, the quorum of the metadata log, data directories, and reassignments.
+
+Sizes of replicas need a row for each partition, so the script asks for them after the page is there.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 
 import htpy as h
 from htpy import Node
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from ottla.client.wire.model import ClusterBroker, LogDirectory, QuorumInfo
 from ottla.common.platform.endpoint import format_address
@@ -24,7 +27,7 @@ def show(context: Context) -> Response:
     cluster = context.cluster
     brokers, no_brokers = permitted(cluster.brokers.all)
     quorum, no_quorum = permitted(cluster.quorum.describe)
-    directories, no_directories = permitted(cluster.log_directories.all)
+    directories, no_directories = permitted(cluster.log_directories.without_replicas)
     reassignments, no_reassignments = permitted(cluster.reassignments.all)
     return html.page(
         context,
@@ -35,7 +38,7 @@ def show(context: Context) -> Response:
         h.h2["Quorum of the metadata log"],
         _missing(no_quorum) if quorum is None else _quorum_table(quorum),
         h.h2["Data directories"],
-        _missing(no_directories) if directories is None else _directory_table(directories),
+        _missing(no_directories) if directories is None else _directory_table(context, directories),
         h.h2["Reassignments"],
         _missing(no_reassignments)
         if reassignments is None
@@ -128,13 +131,26 @@ def _quorum_table(quorum: QuorumInfo) -> Node:
     return html.table("Quorum", columns, rows)
 
 
-def _directory_table(directories: Sequence[LogDirectory]) -> Node:
+def directory_sizes(context: Context) -> Response:
+    """Replicas and their sizes in each data directory, as JSON: `{"1 /data": "3 replicas, 1.5 MB"}`."""
+    return JSONResponse(
+        {
+            _key(each): f"{formats.counted(len(each.sizes), 'replica')}, {formats.size(sum(each.sizes.values()))}"
+            for each in context.cluster.log_directories.all()
+        }
+    )
+
+
+def _key(directory: LogDirectory) -> str:
+    return f"{directory.node_id} {directory.path}"
+
+
+def _directory_table(context: Context, directories: Sequence[LogDirectory]) -> Node:
     columns = (
         Column("Broker", is_number=True),
         Column("Directory"),
         Column("State"),
         Column("Replicas", is_number=True),
-        Column("Size of replicas", is_number=True),
         Column("File system", is_number=True),
         Column("Free", is_number=True),
         Column(""),
@@ -144,15 +160,14 @@ def _directory_table(directories: Sequence[LogDirectory]) -> Node:
             str(each.node_id),
             html.name(each.path),
             _directory_state(each),
-            formats.number(len(each.sizes)),
-            formats.size(sum(each.sizes.values())),
+            h.span(data_size_of=_key(each))["-"],
             formats.size(each.total_bytes),
             formats.size(each.usable_bytes),
             html.bar(_used(each), 1, f"Used space of {each.path} on broker {each.node_id}"),
         )
         for each in directories
     ]
-    return html.table("Data directories", columns, rows)
+    return html.table("Data directories", columns, rows, data_sizes=context.url("/directory-sizes"))
 
 
 def _used(directory: LogDirectory) -> float:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import htpy as h
 from htpy import Node
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ottla.cli.offset_reset import OffsetReset, Target
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, CommittedOffset, GroupDescription, GroupMember
+from ottla.client.views.rates import GroupRates
+from ottla.client.wire.model import CommittedOffset, GroupDescription
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.endpoint import format_address
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError, version_of
+from ottla.console.flow import read_groups
 from ottla.console.html import Column
-from ottla.console.lags import log_ends, total_lag, total_lags
+from ottla.console.lags import existing_partitions, topics_of
+from ottla.console.positions import Position, Positions, read_positions
+from ottla.console.unread import Age, group_ages
 from ottla.search.scopes import parse_time
 
 ROWS = 50
@@ -29,33 +33,37 @@ TARGETS = (
     ("shift_by", "By a number of records, such as -100"),
 )
 MAX_SHIFT_DIGITS = 18
+MAX_WARNINGS = 5
+"""Partitions that a warning names."""
+LAG_COLUMNS = (
+    Column("Lag in records", is_number=True),
+    Column("Lag in time", is_number=True),
+    Column("Consumed/s", is_number=True),
+    Column("Catches up in", is_number=True),
+)
+LAG_FIELDS = ("lag", "age", "consumed", "wait")
 
 
 def show(context: Context) -> Response:
-    """The list; the script fills in the lag of the visible groups."""
+    """The list; the script fills in lag and rates of the visible groups."""
     query = context.query
     wanted = query.text("filter").lower()
     found = [each for each in context.cluster.groups.find() if wanted in each.group_id.lower()]
     number = query.number("page", 1, most=1_000_000)
     pages = max(1, -(-len(found) // ROWS))
     number = max(1, min(number, pages))
+    shown = found[(number - 1) * ROWS : number * ROWS]
     rows = [
         (
             h.a(href=context.url("/group", id=each.group_id))[html.name(each.group_id)],
             _state(each.state),
             each.group_type or "-",
             each.protocol_type or "-",
-            h.span(data_size_of=each.group_id)["-"],
+            *(html.live(f"{index}-{field}") for field in LAG_FIELDS),
         )
-        for each in found[(number - 1) * ROWS : number * ROWS]
+        for index, each in enumerate(shown)
     ]
-    columns = (
-        Column("Group"),
-        Column("State"),
-        Column("Type"),
-        Column("Protocol"),
-        Column("Lag in records", is_number=True),
-    )
+    columns = (Column("Group"), Column("State"), Column("Type"), Column("Protocol"), *LAG_COLUMNS)
     kept = query.text("filter")
     return html.page(
         context,
@@ -66,7 +74,8 @@ def show(context: Context) -> Response:
             h.button(type="submit")["Filter"],
             h.span(".count")[formats.counted(len(found), "group")],
         ],
-        html.table("Groups", columns, rows, empty="No group matches.", data_sizes=context.url("/group-lags")),
+        html.table("Groups", columns, rows, empty="No group matches."),
+        html.live_note(context.url("/group-flows", name=[each.group_id for each in shown])) if shown else None,
         html.pager(
             context,
             [
@@ -84,137 +93,199 @@ def _state(state: str | None) -> Node:
     return html.badge(state, kind) if state else "-"
 
 
-def lags(context: Context) -> Response:
-    """Lags of some groups as JSON, for the visible rows."""
+def flows(context: Context) -> Response:
+    """Lags and rates of some groups as JSON, for the visible rows in their order."""
     names = context.query.all("name")
     if len(names) > ROWS:
         raise PageError(400, f"At most {ROWS} groups at once.")
-    return JSONResponse({name: formats.number(lag) for name, lag in total_lags(context, names).items()})
+    found = read_groups(context, names)
+    ages, note = group_ages(context, found.offsets, found.traffic.ends)
+    cells: dict[str, str] = {}
+    for number, name in enumerate(names):
+        if name in found.rates:
+            texts = _lag_texts(found.rates[name], ages[name])
+            cells |= {f"{number}-{field}": text for field, text in zip(LAG_FIELDS, texts, strict=True)}
+    return html.flow_response(cells, note=f"{found.traffic.note()} {note}".strip())
 
 
-class _Position(NamedTuple):
-    """A partition with a committed offset or an owner."""
-
-    key: TopicPartition
-    committed: CommittedOffset | None
-    start: int | None
-    end: int | None
-    owner: GroupMember | None
-
-    @property
-    def lag(self) -> int | None:
-        if self.committed is None or self.end is None:
-            return None
-        return max(0, self.end - self.committed.offset)
-
-    @property
-    def room(self) -> int | None:
-        """Records between the log start, which retention moves, and the committed offset; negative if some are lost."""
-        return None if self.committed is None or self.start is None else self.committed.offset - self.start
-
-
-def _positions(context: Context, group: GroupDescription) -> list[_Position]:
-    committed = context.cluster.groups.offsets(group.group_id)
-    owners = {
-        (topic, partition): member
-        for member in group.members
-        for topic, partitions in member.assignment.items()
-        for partition in partitions
-    }
-    keys = sorted({*committed, *owners})
-    ends = log_ends(context, keys)
-    starts = context.cluster.records.offsets_at(ends, EARLIEST_TIMESTAMP) if ends else {}
-    return [_Position(key, committed.get(key), starts.get(key), ends.get(key), owners.get(key)) for key in keys]
+def _lag_texts(rates: GroupRates, age: Age) -> tuple[str, ...]:
+    """Texts of LAG_FIELDS."""
+    return (
+        formats.number(rates.lag),
+        age.text(),
+        formats.rate(rates.consumed_per_s),
+        formats.wait(rates.catch_up_s),
+    )
 
 
 def show_one(context: Context) -> Response:
     """One group."""
     group_id = context.query.required("id")
     group = context.cluster.groups.describe(group_id)
-    positions = _positions(context, group)
-    known = [each.lag for each in positions if each.lag is not None]
-    lost = sum(1 for each in positions if each.room is not None and each.room < 0)
+    positions = read_positions(context, group, context.query.number("page", 1, most=1_000_000))
+    lag, age, consumed, wait = (
+        html.live(field, text)
+        for field, text in zip(LAG_FIELDS, _lag_texts(positions.rates, positions.age), strict=True)
+    )
     return html.page(
         context,
         f"Group {group_id}",
         html.heading(html.name(group_id)),
-        h.p(".health.bad", role="status")[
-            f"{formats.counted(lost, 'partition')} lost records that the group had not read: retention removed them. "
-            "What to do: raise retention.ms or retention.bytes, or make the group faster."
-        ]
-        if lost
-        else None,
+        _warnings(positions),
         html.facts(
             ("State", _state(group.state)),
             ("Type", group.group_type),
             ("Members", formats.number(len(group.members))),
-            ("Lag in records", formats.number(sum(known) if known else None)),
+            ("Lag in records", lag),
+            ("Lag in time", age),
+            ("Consumed/s", consumed),
+            ("Written/s", html.live("written", formats.rate(positions.rates.produced_per_s))),
+            ("Catches up in", wait),
             ("Assignor", html.name(group.assignor or "-")),
             ("Coordinator", f"{group.coordinator.node_id} ({format_address(*group.coordinator[1:3])})"),
         ),
-        _chart(context, group_id) if known else None,
+        html.live_note(context.url("/group-flow", id=group_id, page=positions.page), positions.note),
+        html.live_chart("Lag while this page is open", "records") if positions.rates.lag is not None else None,
+        _topic_table(context, positions),
         h.h2["Partitions"],
         _position_table(context, positions),
+        _position_pager(context, group_id, positions),
         h.h2["Members"],
         _member_table(group),
-        _changes(context, group, positions),
+        _changes(context, group, positions.all),
         active="groups",
     )
 
 
-def _chart(context: Context, group_id: str) -> Node:
+def _warnings(positions: Positions) -> list[Node]:
+    lost = sum(1 for each in positions.all if each.room is not None and each.room < 0)
+    soon = sorted(
+        (each for each in positions.all if each.distance is not None and each.distance.is_short),
+        key=lambda each: -1.0 if each.distance is None or each.distance.seconds is None else each.distance.seconds,
+    )
+    named = ", ".join(f"{each.name} ({_left_text(each)})" for each in soon[:MAX_WARNINGS])
+    more = f" and {len(soon) - MAX_WARNINGS:,} more" if len(soon) > MAX_WARNINGS else ""
+    remedy = "What to do: raise retention.ms or retention.bytes, or make the group faster."
     return [
-        h.h2["Lag while this page is open"],
-        h.svg(
-            ".chart",
-            viewBox="0 0 100 50",
-            preserveAspectRatio="none",
-            role="img",
-            aria_label="Lag of the group over time; the table below has its numbers",
-            data_chart=context.url("/group-lag", id=group_id),
-        )[h.line(x1="0", x2="100", y1="48", y2="48"), h.polyline(points="")],
-        html.table(
-            "Lag",
-            (Column("Now"), Column("Least"), Column("Most")),
-            [tuple(h.span(id=f"chart-{each}")["-"] for each in ("now", "least", "most"))],
-        ),
+        h.p(".health.bad", role="status")[
+            f"{formats.counted(lost, 'partition')} lost records that the group had not read: retention removed them. "
+            f"{remedy}"
+        ]
+        if lost
+        else None,
+        h.p(".health.warning", role="status")[
+            f"Retention may delete the next unread record of {formats.counted(len(soon), 'partition')} soon: "
+            f"{named}{more}. {remedy}"
+        ]
+        if soon
+        else None,
     ]
 
 
-def lag(context: Context) -> Response:
-    """The lag of one group as JSON, for its chart."""
-    group_id = context.query.required("id")
-    committed = {key: each.offset for key, each in context.cluster.groups.offsets(group_id).items()}
-    found = total_lag(committed, log_ends(context, committed)) or 0
-    return JSONResponse({"value": found, "text": formats.number(found)})
+def _left_text(position: Position) -> str:
+    """Time until the oldest unread record may be deleted."""
+    found = position.distance
+    if found is None or (found.seconds is None and not found.is_short):
+        return "-"
+    if found.used >= 1:
+        return "now"
+    return "soon" if found.seconds is None else formats.duration(found.seconds)
 
 
-def _position_table(context: Context, positions: list[_Position]) -> Node:
-    most = max((each.lag or 0 for each in positions), default=0)
+def flow(context: Context) -> Response:
+    """Lag and rates of one group as JSON."""
+    group = context.cluster.groups.describe(context.query.required("id"))
+    positions = read_positions(context, group, context.query.number("page", 1, most=1_000_000))
+    rates = positions.rates
+    cells = dict(zip(LAG_FIELDS, _lag_texts(rates, positions.age), strict=True))
+    cells["written"] = formats.rate(rates.produced_per_s)
+    for each in positions.shown:
+        cells |= {f"{field}-{each.name}": text for field, text in _position_texts(each).items()}
+    return html.flow_response(cells, note=positions.note, chart=(rates.lag, formats.number(rates.lag)))
+
+
+def _position_texts(position: Position) -> dict[str, str]:
+    """The live texts of a row."""
+    return {
+        "committed": formats.number(None if position.committed is None else position.committed.offset),
+        "end": formats.number(position.end),
+        "lag": formats.number(position.lag),
+        "age": formats.wait(position.age_s),
+        "consumed": formats.rate(position.consumed_per_s),
+        "room": formats.number(position.room),
+        "left": _left_text(position),
+    }
+
+
+def _topic_table(context: Context, positions: Positions) -> Node:
+    """Lag by topic, for groups that read several."""
+    topics = sorted({each.key[0] for each in positions.all})
+    if len(topics) < 2:
+        return None
+    columns = (Column("Topic"), Column("Partitions", is_number=True), *LAG_COLUMNS[:2])
+    rows = []
+    for topic in topics[:ROWS]:
+        found = [each for each in positions.all if each.key[0] == topic]
+        known = [each.lag for each in found if each.lag is not None]
+        rows.append(
+            (
+                h.a(href=context.topic_url(topic))[html.name(topic)],
+                formats.number(len(found)),
+                formats.number(sum(known) if known else None),
+                positions.topic_age(topic).text(),
+            )
+        )
+    left = len(topics) - ROWS
+    return [
+        h.h2["Topics"],
+        html.table("Lag by topic", columns, rows),
+        h.p(".hint")[f"{formats.counted(left, 'topic')} more."] if left > 0 else None,
+    ]
+
+
+def _position_table(context: Context, positions: Positions) -> Node:
+    most = max((each.lag or 0 for each in positions.shown), default=0)
     columns = (
         Column("Topic"),
         Column("Partition", is_number=True),
         Column("Committed", is_number=True),
         Column("End", is_number=True),
-        Column("Lag", is_number=True),
+        *LAG_COLUMNS[:2],
         Column(""),
+        Column("Consumed/s", is_number=True),
         Column("Before retention", is_number=True),
+        Column("Deleted in", is_number=True),
         Column("Member"),
     )
-    rows = [
-        (
-            h.a(href=context.topic_url(each.key[0]))[html.name(each.key[0])],
-            str(each.key[1]),
-            formats.number(each.committed.offset if each.committed is not None else None),
-            formats.number(each.end),
-            formats.number(each.lag),
-            html.bar(each.lag or 0, most, f"Lag of {each.key[0]}-{each.key[1]}"),
-            formats.number(each.room),
-            html.name(each.owner.client_id) if each.owner is not None else "-",
+    rows = []
+    for each in positions.shown:
+        texts = {field: html.live(f"{field}-{each.name}", text) for field, text in _position_texts(each).items()}
+        is_short = each.distance is not None and each.distance.is_short
+        rows.append(
+            (
+                h.a(href=context.topic_url(each.key[0]))[html.name(each.key[0])],
+                str(each.key[1]),
+                *(texts[field] for field in ("committed", "end", "lag", "age")),
+                html.bar(each.lag or 0, most, f"Lag of {each.name}"),
+                *(texts[field] for field in ("consumed", "room")),
+                h.span(".badge.warning")[texts["left"]] if is_short else texts["left"],
+                html.name(each.owner.client_id) if each.owner is not None else "-",
+            )
         )
-        for each in positions
-    ]
     return html.table("Positions", columns, rows, empty="No offset is committed, and no partition is assigned.")
+
+
+def _position_pager(context: Context, group_id: str, positions: Positions) -> Node:
+    if positions.pages == 1:
+        return None
+
+    def link(number: int) -> str | None:
+        return context.url("/group", id=group_id, page=number) if 1 <= number <= positions.pages else None
+
+    page = positions.page
+    return html.pager(
+        context, [("Previous", link(page - 1)), ("Next", link(page + 1))], f"Page {page} of {positions.pages}"
+    )
 
 
 def _member_table(group: GroupDescription) -> Node:
@@ -238,7 +309,7 @@ def _member_table(group: GroupDescription) -> Node:
     return html.table("Members", columns, rows, empty="No members.")
 
 
-def _changes(context: Context, group: GroupDescription, positions: list[_Position]) -> Node:
+def _changes(context: Context, group: GroupDescription, positions: Sequence[Position]) -> Node:
     if not context.offers("group reset"):
         return None
     if group.state not in WITHOUT_MEMBERS:
@@ -287,7 +358,7 @@ def _plan(context: Context, group_id: str, topic: str, kind: str, value: str) ->
     offsets = context.cluster.groups.offsets(group_id)
     committed = {key: each.offset for key, each in offsets.items()}
     keys = sorted(key for key in committed if topic in ("", key[0]))
-    keys = sorted(log_ends(context, keys))
+    keys = sorted(existing_partitions(topics_of(context, keys), keys))
     if not keys:
         raise PageError(400, "The group has no offset of an existing partition there.")
     planned = OffsetReset(context.cluster, committed).plan(keys, _target(kind, value.strip()))
@@ -314,16 +385,9 @@ def preview_reset(context: Context) -> Response:
     group_id, topic, value = query.required("id"), query.text("topic"), query.text("value")
     kind = query.choice("target", [name for name, _ in TARGETS])
     plan = _plan(context, group_id, topic, kind, value)
-    rows = [
-        (
-            html.name(key[0]),
-            str(key[1]),
-            formats.number(plan.committed[key]),
-            formats.number(offset),
-            f"{offset - plan.committed[key]:+,}",
-        )
-        for key, offset in plan.planned.items()
-    ]
+    rows = [_reset_row(key, plan) for key in _scope(context, plan, topic)]
+    changes = [offset - plan.committed[key] for key, offset in plan.planned.items()]
+    again, skipped = -sum(each for each in changes if each < 0), sum(each for each in changes if each > 0)
     columns = (
         Column("Topic"),
         Column("Partition", is_number=True),
@@ -336,6 +400,7 @@ def preview_reset(context: Context) -> Response:
         context,
         f"Reset offsets of {group_id}",
         html.heading("Reset offsets of ", html.name(group_id)),
+        h.p[f"The group would read {formats.counted(again, 'offset')} again, and skip {formats.number(skipped)}."],
         html.table("New offsets", columns, rows),
         html.confirmed(
             context,
@@ -348,6 +413,30 @@ def preview_reset(context: Context) -> Response:
         ),
         active="groups",
     )
+
+
+def _scope(context: Context, plan: _Plan, topic: str) -> list[TopicPartition]:
+    """The committed partitions of the reset, and the others of their topics, which it does not change."""
+    committed = [key for key in plan.committed if topic in ("", key[0])]
+    topics = context.topics()
+    others = [
+        (name, each.index)
+        for name in dict.fromkeys(name for name, _ in committed)
+        if name in topics
+        for each in topics[name].partitions
+    ]
+    return sorted({*committed, *others})
+
+
+def _reset_row(key: TopicPartition, plan: _Plan) -> tuple[Node, ...]:
+    name, partition = html.name(key[0]), str(key[1])
+    if key not in plan.committed:
+        return (name, partition, "none", "unchanged", "no offset to reset")
+    committed = plan.committed[key]
+    if key not in plan.planned:
+        return (name, partition, formats.number(committed), "unchanged", "no leader, or deleted")
+    offset = plan.planned[key]
+    return (name, partition, formats.number(committed), formats.number(offset), f"{offset - committed:+,}")
 
 
 def _offsets_text(planned: Mapping[TopicPartition, int]) -> str:

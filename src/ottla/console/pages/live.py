@@ -16,12 +16,13 @@ from ottla.client.admin.cluster import Cluster
 from ottla.common.errors import OttlaError
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError
-from ottla.console.errors import sentence
+from ottla.console.errors import sentence, status_of
 from ottla.console.html import Column
-from ottla.console.listing import FETCH_BYTES, fields_of, start_listing
-from ottla.console.record_parts import MAX_CELL_CHARS, text_of
+from ottla.console.listing import fields_of, start_listing
+from ottla.console.record_parts import cut_part, masking_note
+from ottla.console.searching import masking_of, open_search
 from ottla.console.topic_parts import topic_heading
-from ottla.search.engine import Budget, Search
+from ottla.search.engine import Budget
 from ottla.search.parser import parse_query
 from ottla.search.plan import OffsetRange, Plan
 from ottla.search.scan import Hit
@@ -61,6 +62,7 @@ def show(context: Context) -> Response:
             h.button(type="submit")["Restart"],
             h.button("#tail-stop", type="button", hidden=True)["Stop"],
         ],
+        masking_note(masking_of(context, topic)),
         h.p("#tail-state.hint", role="status")["Waiting for records. Live records need JavaScript."],
         h.div(
             ".scroll.records",
@@ -105,21 +107,19 @@ class Tail:
             raise PageError(409, "The topic was deleted and created again.")
         ends = source.end_offsets(self._next)
         most = max(1, MAX_OFFSETS // max(1, sum(ends[each] > self._next[each] for each in ends)))
-        ranges, skipped = {}, 0
+        ranges, skipped, reached = {}, 0, {}
         for partition, end in ends.items():
             start = max(self._next[partition], end - most)
             skipped += start - self._next[partition]
             if start < end:
                 ranges[partition] = OffsetRange(start, end)
-            self._next[partition] = max(end, self._next[partition])
+            reached[partition] = max(end, self._next[partition])
         if not ranges:
             return Tick([], skipped, is_cut=False)
         plan = replace(self._plan, ranges=ranges, newest_first=False)
-        clock = self._context.services.clock
-        search = Search(
-            source, plan, self._filter, TICK_BUDGET, clock.monotonic, lambda _: self._context.check_alive(), FETCH_BYTES
-        )
+        search = open_search(self._context, source, plan, self._filter, TICK_BUDGET)
         hits = list(search.run())
+        self._next = reached  # not earlier: a tick that fails is repeated
         return Tick(hits, skipped, search.report(search.reason).resume is not None)
 
 
@@ -128,13 +128,18 @@ def stream(context: Context) -> Response:
     session = context.session
     if session.tails >= MAX_TAILS:
         raise PageError(429, f"At most {MAX_TAILS} live tails at once: close one.")
-    listing = start_listing(context, context.path["topic"], context.cluster)
-    context.audit.update(fields_of(context.query))
+    topic, fields = context.path["topic"], fields_of(context.query)
+    listing = start_listing(context, topic, context.cluster)
+    context.audit.update(fields)
     security = session.security
     if security is None:
         raise PageError(403, "Sign in first.")
     cluster = context.services.open_cluster(security)
     tail = Tail(context, cluster, listing.starts[0])
+
+    def url_of(hit: Hit) -> str:
+        decoders = {name: fields[name] for name in ("key_decoder", "value_decoder") if name in fields}
+        return context.topic_url(topic, f"/records/{hit.partition}/{hit.offset}", **decoders)
 
     async def events() -> AsyncIterator[bytes]:
         session.tails += 1
@@ -149,12 +154,16 @@ def stream(context: Context) -> Response:
                 try:
                     found = await anyio.to_thread.run_sync(tail.tick)
                 except OttlaError as error:
-                    yield _event("end", f"The tail ended: {sentence(error)}")
-                    return
+                    if status_of(error) != 503:
+                        yield _event("end", f"The tail ended: {sentence(error)}")
+                        return
+                    yield _event("state", f"{sentence(error)} The tail continues when the cluster responds.")
+                    await anyio.sleep(TICK_S)
+                    continue
                 shown += len(found.hits)
                 skipped += found.skipped
                 if found.hits:
-                    yield _event("records", [_fields(hit) for hit in found.hits])
+                    yield _event("records", [_fields(hit, url_of(hit)) for hit in found.hits])
                 yield _event("state", _state(shown, skipped, is_cut=found.is_cut))
                 await anyio.sleep(TICK_S)
             yield _event("end", "The tail ended after an hour: load the page again.")
@@ -178,13 +187,16 @@ def _event(name: str, content: object) -> bytes:
     return f"event: {name}\ndata: {json.dumps(content)}\n\n".encode()
 
 
-def _fields(hit: Hit) -> dict[str, str | None]:
-    texts = (text_of(hit.key, hit.decoded_key), text_of(hit.value, hit.decoded_value))
-    key, value = (None if each is None else formats.visible(formats.cut(each, MAX_CELL_CHARS)[0]) for each in texts)
+def _fields(hit: Hit, url: str) -> dict[str, object]:
+    """A record for the script; `url` is its page, which offers the download."""
+    key, value = cut_part(hit.key, hit.decoded_key), cut_part(hit.value, hit.decoded_value)
     return {
         "partition": str(hit.partition),
         "offset": str(hit.offset),
+        "url": url,
         "time": formats.moment(hit.timestamp) + " UTC",
-        "key": key,
-        "value": value,
+        "key": key.text,
+        "key_remarks": [each for each in (key.size, key.decoder) if each is not None],
+        "value": value.text,
+        "value_remarks": [each for each in (value.size, value.decoder) if each is not None],
     }

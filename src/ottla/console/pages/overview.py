@@ -9,10 +9,11 @@ import htpy as h
 from htpy import Node
 from starlette.responses import Response
 
-from ottla.client.views.health import leaderless_partitions
+from ottla.client.views.health import fenced_brokers, leaderless_partitions
 from ottla.client.wire.model import ClusterBroker, ClusterInfo, QuorumInfo, TopicInfo
 from ottla.common.errors import KafkaError
 from ottla.console import formats, html
+from ottla.console.busiest import busiest_groups, busiest_topics
 from ottla.console.context import Context
 from ottla.console.errors import sentence
 from ottla.console.html import Column
@@ -54,7 +55,40 @@ def show(context: Context) -> Response:
         ),
         [h.p(".hint")[f"Not shown: {each}"] for each in unknown],
         _problem_table(problems) if problems else None,
+        _flow(context),
         active="overview",
+    )
+
+
+def _flow(context: Context) -> Node:
+    topics = (Column("Topic"), Column("Records/s", is_number=True), Column("Bytes/s", is_number=True))
+    groups = (
+        Column("Group"),
+        Column("Lag in records", is_number=True),
+        Column("Consumed/s", is_number=True),
+        Column("Catches up in", is_number=True),
+    )
+    return [
+        html.live_note(context.url("/flow")),
+        html.live_chart("Records written while this page is open", "records/s"),
+        h.h2["Busiest topics"],
+        h.p(".hint")[html.live("topics", "")],
+        html.live_table("Busiest topics", "topics", topics),
+        h.h2["Busiest groups"],
+        h.p(".hint")[html.live("groups", "")],
+        html.live_table("Busiest groups", "groups", groups),
+    ]
+
+
+def flow(context: Context) -> Response:
+    """Rates of the cluster as JSON: their sum, and the busiest topics and groups that are known."""
+    topics = busiest_topics(context)
+    groups = busiest_groups(context)
+    return html.flow_response(
+        {"topics": topics.coverage, "groups": groups.coverage},
+        note=" ".join(each for each in (topics.note, groups.note) if each),
+        chart=(topics.records_per_s, formats.rate(topics.records_per_s)),
+        rows={"topics": topics.rows, "groups": groups.rows},
     )
 
 
@@ -71,6 +105,7 @@ def find_problems(
 ) -> list[Problem]:
     """Everything that needs an operator, the most severe first."""
     live = {each.node_id for each in brokers if not each.fenced}
+    hosts = {each.node_id: each.host for each in brokers}
     problems = [
         Problem(
             f"{each.topic}-{each.partition} has no leader: it can be neither read nor written.",
@@ -81,12 +116,11 @@ def find_problems(
     ]
     problems += [
         Problem(
-            f"Broker {each.node_id} ({each.host}) is not live.",
+            f"Broker {each.node_id} ({hosts[each.node_id]}) is not live, {each.text}.",
             f"start it, or run 'ottla cluster decommission {each.node_id} --unregister' if it will not return",
             is_severe=True,
         )
-        for each in brokers
-        if each.fenced
+        for each in fenced_brokers([each.node_id for each in brokers if each.fenced], quorum)
     ]
     problems += _quorum_problems(quorum)
     problems += _replication_problems(topics)

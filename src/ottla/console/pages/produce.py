@@ -12,8 +12,8 @@ from ottla.common.errors import KafkaError
 from ottla.console import formats, html
 from ottla.console.context import MAX_PARTITION, Context, PageError, Parameters
 from ottla.console.errors import FORBIDDEN, sentence
-from ottla.console.pages.records import read_record
 from ottla.console.producing import ENCODINGS, choose_partition, encode_field, parse_headers, produce_record
+from ottla.console.searching import masking_of, read_record
 from ottla.console.topic_parts import topic_heading
 from ottla.record.builder import RecordData
 from ottla.search.subject import Decoders
@@ -32,6 +32,8 @@ def show(context: Context) -> Response:
     hit = read_record(context, topic, partition, query.number("offset"), Decoders())
     if hit is None:
         raise PageError(404, "This record does not exist.")
+    if masking_of(context, topic).mask is not None:
+        raise PageError(403, "Parts of this record are masked for you, so you cannot produce it again.")
     if hit.size_bytes > MAX_COPIED_BYTES:
         raise PageError(400, f"The record has {formats.size(hit.size_bytes)}, too much for a form.")
     values: dict[str, list[str]] = {}

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import htpy as h
 from htpy import Node
@@ -19,27 +20,37 @@ from ottla.console.context import ClientGone, Context, PageError
 from ottla.console.errors import sentence
 from ottla.console.html import Column
 from ottla.console.listing import (
-    DECODER_CHOICES,
     EXPORT_BUDGET,
-    FETCH_BYTES,
     NEWEST,
     OLDEST,
     Listing,
     RecordPage,
+    decoder_choices,
     fields_of,
     read_page,
     start_listing,
     start_search,
 )
-from ottla.console.record_parts import cell, headers_cell, text_of, whole
+from ottla.console.record_parts import (
+    AS_TEXT,
+    cell,
+    decoder_of,
+    headers_cell,
+    masking_note,
+    raw_bytes,
+    size_of,
+    text_of,
+    whole,
+)
+from ottla.console.searching import masking_of, open_search, read_record
+from ottla.console.sessions import CURSORS, MAX_CURSORS
 from ottla.console.topic_parts import topic_heading
-from ottla.search.engine import Budget, Search
-from ottla.search.plan import OffsetRange, Plan
+from ottla.search.engine import Budget
 from ottla.search.report import END, LIMIT, Report
 from ottla.search.scan import Hit
 from ottla.search.scopes import ISOLATIONS
-from ottla.search.source import ClusterTopic
 from ottla.search.subject import Decoders
+from ottla.search.syntax import KEY
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -54,7 +65,7 @@ def show(context: Context) -> Response:
     context.audit.update(fields)
     name = query.text("cursor")
     number = query.number("page", 1, most=1_000_000)
-    listing: Listing | None = context.session.cursors.get(name) if name else None
+    listing: Listing | None = context.session.kept(CURSORS).get(name) if name else None
     problem: str | None = None
     notice: str | None = None
     page: RecordPage | None = None
@@ -64,8 +75,8 @@ def show(context: Context) -> Response:
                 notice = "The listing had ended, so this is a new one from its start."
             listing, number = start_listing(context, topic, context.cluster), 1
             name = context.services.sessions.random_name()
-        page = read_page(listing, number, context.cluster, context.services.clock.monotonic, context.check_alive)
-        context.session.put_cursor(name, listing)
+        page = read_page(listing, number, context.cluster, partial(open_search, context))
+        context.session.keep(CURSORS, name, listing, MAX_CURSORS)
     except PageError as error:
         problem = sentence(error)
     links = fields | {"cursor": name}
@@ -76,6 +87,7 @@ def show(context: Context) -> Response:
         _form(context, topic),
         None if problem is None else h.p(".error", role="alert")[formats.visible(problem)],
         None if notice is None else h.p(".hint")[notice],
+        masking_note(masking_of(context, topic)),
         None if page is None else _result(context, topic, page, number, links),
         active="topics",
         status=200 if problem is None else 400,
@@ -84,7 +96,7 @@ def show(context: Context) -> Response:
 
 def _form(context: Context, topic: str) -> Node:
     query = context.query
-    decoders = [(each, each) for each in DECODER_CHOICES]
+    decoders = [(each, each) for each in decoder_choices(context)]
     return h.form(".filter", method="get", action=context.topic_url(topic, "/records"), role="search")[
         h.div(".wide")[
             html.field(
@@ -166,28 +178,30 @@ def _table(context: Context, topic: str, hits: list[Hit], fields: dict[str, str]
         Column("Headers"),
     )
     decoders = {name: fields[name] for name in ("key_decoder", "value_decoder") if name in fields}
-    rows = [
-        (
+
+    def row(hit: Hit) -> tuple[Node, ...]:
+        place = f"/records/{hit.partition}/{hit.offset}"
+        return (
             str(hit.partition),
-            h.a(href=context.topic_url(topic, f"/records/{hit.partition}/{hit.offset}", **decoders))[str(hit.offset)],
+            h.a(href=context.topic_url(topic, place, **decoders))[str(hit.offset)],
             html.time(hit.timestamp),
-            cell(hit.key, hit.decoded_key),
-            cell(hit.value, hit.decoded_value),
+            cell(hit.key, hit.decoded_key, context.topic_url(topic, place + "/value", part="key")),
+            cell(hit.value, hit.decoded_value, context.topic_url(topic, place + "/value")),
             headers_cell(hit),
         )
-        for hit in hits
-    ]
+
+    rows = [row(hit) for hit in hits]
     return h.div(".records")[html.table("Records", columns, rows, empty="No records here.")]
 
 
 def show_one(context: Context) -> Response:
     """One record with everything that is known of it."""
-    topic, partition, offset = _place(context)
-    hit = _read(context, topic, partition, offset)
+    topic, partition, offset = place_of(context)
+    hit = read_record(context, topic, partition, offset, chosen_decoders(context))
     keys = [(topic, partition)]
     first = context.cluster.records.offsets_at(keys, EARLIEST_TIMESTAMP)[topic, partition]
     end = context.cluster.records.offsets_at(keys, LATEST_TIMESTAMP)[topic, partition]
-    decoders = {name: context.query.text(name) for name in ("key_decoder", "value_decoder")}
+    decoders = decoder_fields(context)
 
     def beside(number: int) -> str | None:
         if not first <= number < end:
@@ -208,6 +222,7 @@ def show_one(context: Context) -> Response:
         topic_heading(context, topic, "records"),
         h.h2[f"Record at offset {offset} of partition {partition}"],
         html.pager(context, [("Previous offset", beside(offset - 1)), ("Next offset", beside(offset + 1))], ""),
+        masking_note(masking_of(context, topic)),
         content,
         active="topics",
         status=200 if hit is not None else 404,
@@ -217,27 +232,34 @@ def show_one(context: Context) -> Response:
 def _one(context: Context, topic: str, hit: Hit) -> Node:
     place = f"/records/{hit.partition}/{hit.offset}"
     key_text = text_of(hit.key, hit.decoded_key)
+    mask = masking_of(context, topic).mask
     same_key = (
         context.topic_url(topic, "/records", partition=hit.partition, q=f"key == {_quoted(key_text)}")
-        if key_text is not None and hit.decoded_key.failure is None and len(key_text) < 500
+        if key_text is not None
+        and hit.decoded_key.failure is None
+        and len(key_text) < 500
+        and (mask is None or mask.keeps_equality(KEY))
         else None
     )
-    rows = [(html.name(name), cell(value, hit.decoded_key._replace(decoder="text", failure=None)))
-            for name, value in hit.headers]  # fmt: skip
+    rows = [(html.name(name), cell(value, AS_TEXT)) for name, value in hit.headers]
     return [
         h.p[h.label(".check", hidden=True)[h.input("#local-times", type="checkbox"), "Local time"]],
         html.facts(
             ("Time", html.time(hit.timestamp)),
             ("Time set by", "the broker" if hit.is_append_time else "the producer"),
-            ("Key", formats.size(len(hit.key)) if hit.key is not None else "null"),
-            ("Value", formats.size(len(hit.value)) if hit.value is not None else "null"),
-            ("Decoded as", f"{hit.decoded_key.decoder}, {hit.decoded_value.decoder}"),
+            ("Key", size_of(hit.key, hit.decoded_key)),
+            ("Value", size_of(hit.value, hit.decoded_value)),
+            ("Key decoded as", decoder_of(hit.decoded_key)),
+            ("Value decoded as", decoder_of(hit.decoded_value)),
         ),
         h.h3["Key"],
         whole(hit.key, hit.decoded_key),
+        raw_bytes(hit.key),
         h.p[h.a(href=same_key)["Other records with this key"]] if same_key is not None else None,
+        _versions(context, topic, hit, is_comparable=mask is None or mask.keeps_equality(KEY)),
         h.h3["Value"],
         whole(hit.value, hit.decoded_value),
+        raw_bytes(hit.value),
         h.h3["Headers"],
         html.table("Headers", (Column("Name"), Column("Value")), rows),
         h.p[
@@ -247,9 +269,20 @@ def _one(context: Context, topic: str, hit: Hit) -> Node:
             h.a(href=context.topic_url(topic, place + "/value", part="key"))["key"] if hit.key is not None else None,
         ],
         h.p[h.a(href=context.topic_url(topic, "/produce", partition=hit.partition, offset=hit.offset))["Produce again"]]
-        if context.offers("produce")
+        if context.offers("produce") and mask is None
         else None,
     ]
+
+
+def _versions(context: Context, topic: str, hit: Hit, *, is_comparable: bool) -> Node:
+    if hit.key is None or not is_comparable:
+        return None
+    place = f"/records/{hit.partition}/{hit.offset}/versions"
+    links = [
+        h.a(href=context.topic_url(topic, place, compare=each, **decoder_fields(context)))[f"{each} version"]
+        for each in ("previous", "next")
+    ]
+    return h.p["Compare with the ", links[0], " or the ", links[1], " of this key."]
 
 
 def _quoted(text: str) -> str:
@@ -258,7 +291,8 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _place(context: Context) -> tuple[str, int, int]:
+def place_of(context: Context) -> tuple[str, int, int]:
+    """Topic, partition and offset of the address, which go to the audit log. Raises PageError."""
     topic, partition, offset = (context.path[name] for name in ("topic", "partition", "offset"))
     if not (_is_number(partition, 10) and _is_number(offset, 19)):
         raise PageError(404, "A record has a partition and an offset.")
@@ -270,35 +304,20 @@ def _is_number(text: str, digits: int) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= digits
 
 
-def _read(context: Context, topic: str, partition: int, offset: int) -> Hit | None:
-    """The record at an offset, None if there is none. Raises KafkaError, PageError."""
-    hit = read_record(
-        context,
-        topic,
-        partition,
-        offset,
-        Decoders(*(context.query.choice(f"{part}_decoder", DECODER_CHOICES) for part in ("key", "value"))),
-    )
-    return hit if hit is not None and hit.offset == offset else None
+def decoder_fields(context: Context) -> dict[str, str]:
+    """The decoders of the address, for links."""
+    return {name: context.query.text(name) for name in ("key_decoder", "value_decoder")}
 
 
-def read_record(context: Context, topic: str, partition: int, offset: int, decoders: Decoders) -> Hit | None:
-    """The first record at or after an offset."""
-    source = ClusterTopic(context.cluster, topic, "uncommitted")
-    if partition not in source.partitions():
-        raise PageError(404, f"Topic {topic} has no partition {partition}.")
-    start, end = source.start_offsets([partition])[partition], source.end_offsets([partition])[partition]
-    if not start <= offset < end:
-        return None
-    plan = Plan(topic, "", {partition: OffsetRange(offset, offset + 1)}, decoders=decoders)
-    search = Search(source, plan, None, Budget(matches=1), context.services.clock.monotonic, fetch_bytes=FETCH_BYTES)
-    return next(iter(search.run()), None)
+def chosen_decoders(context: Context) -> Decoders:
+    """The decoders of the address. Raises PageError."""
+    return Decoders(*(context.query.choice(f"{part}_decoder", decoder_choices(context)) for part in ("key", "value")))
 
 
 def download_one(context: Context) -> Response:
     """The raw value or key of a record, as an attachment that no browser shows."""
-    topic, partition, offset = _place(context)
-    hit = _read(context, topic, partition, offset)
+    topic, partition, offset = place_of(context)
+    hit = read_record(context, topic, partition, offset, chosen_decoders(context))
     part = context.query.choice("part", ("value", "key"))
     data = None if hit is None else (hit.value if part == "value" else hit.key)
     if data is None:
@@ -327,9 +346,7 @@ def export(context: Context) -> Response:
 
     def lines() -> Iterator[str]:
         with context.services.open_cluster(security) as cluster:
-            search = start_search(
-                listing, listing.starts[0], cluster, context.services.clock.monotonic, context.check_alive, budget
-            )
+            search = start_search(listing, listing.starts[0], cluster, partial(open_search, context), budget)
             if kind == "csv":
                 yield _csv_line(("partition", "offset", "timestamp", "key", "value", "headers"))
             try:

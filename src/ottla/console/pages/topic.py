@@ -8,29 +8,32 @@ import htpy as h
 from htpy import Node
 from starlette.responses import Response
 
+from ottla.client.admin.groups import GROUPS_AT_ONCE
 from ottla.client.wire.model import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ConfigEntry,
     PartitionInfo,
     ResourceType,
-    TopicInfo,
 )
-from ottla.common.errors import KafkaError
 from ottla.common.kafka.ids import uuid_to_string
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError
+from ottla.console.flow import read_traffic, topic_traffic
+from ottla.console.flow_meter import led_partitions
 from ottla.console.html import Column
 from ottla.console.pages.overview import permitted
 from ottla.console.pages.topics import health_badge, replication_factor
 from ottla.console.topic_parts import topic_heading
+from ottla.console.unread import group_ages, lags_of
 
 ROWS = 200
 """Partitions on a page."""
-MAX_GROUPS = 1_000
+MAX_OFFSETS = 3_000
+"""Partitions of all groups in one response."""
 GROUPS_BUDGET_S = 3.0
-"""Bounds of the look for groups that read a topic."""
+"""Bound of the look for groups that read a topic."""
 
 
 def show(context: Context) -> Response:
@@ -53,10 +56,15 @@ def show(context: Context) -> Response:
             ("Partitions", formats.number(len(topic.partitions))),
             ("Replicas", formats.number(replication_factor(topic))),
             ("Size of leaders", formats.size(None if sizes is None else sum(sizes.values()))),
+            ("Records/s", html.live("records")),
+            ("Bytes/s", html.live("bytes")),
             ("Offsets in use", formats.number(sum(ends[each] - (starts or {})[each] for each in ends))),
             ("Topic id", html.name(uuid_to_string(topic.topic_id))),
         ),
         [h.p(".hint")[f"Not shown: {each}"] for each in (no_offsets, no_sizes) if each is not None],
+        html.live_note(context.topic_url(topic.name, "/flow")),
+        html.live_chart("Records written while this page is open", "records/s"),
+        h.h2["Partitions"],
         _partitions(shown, starts or {}, ends, sizes, topic.name),
         html.pager(
             context,
@@ -70,6 +78,17 @@ def show(context: Context) -> Response:
         else None,
         active="topics",
     )
+
+
+def flow(context: Context) -> Response:
+    """Rates of the topic and of its partitions as JSON."""
+    topic = context.cluster.topics.get(context.path["topic"])
+    traffic = read_traffic(context, {topic.name: topic}, led_partitions(topic))
+    sums = topic_traffic(topic, traffic)
+    cells = {"records": formats.rate(sums.records_per_s), "bytes": formats.byte_rate(sums.bytes_per_s)}
+    cells |= {f"rate-{index}": formats.rate(rate) for (_, index), rate in traffic.records_per_s.items()}
+    cells |= {f"end-{index}": formats.number(end) for (_, index), end in traffic.ends.items()}
+    return html.flow_response(cells, note=traffic.note(), chart=(sums.records_per_s, formats.rate(sums.records_per_s)))
 
 
 def _partitions(
@@ -88,6 +107,7 @@ def _partitions(
         Column("ISR"),
         Column("First offset", is_number=True),
         Column("End offset", is_number=True),
+        Column("Records/s", is_number=True),
         Column("Size", is_number=True),
         Column(""),
     )
@@ -99,7 +119,8 @@ def _partitions(
             formats.ids(each.replicas),
             formats.ids(each.isr),
             formats.number(starts.get((topic, each.index))),
-            formats.number(ends.get((topic, each.index))),
+            html.live(f"end-{each.index}", formats.number(ends.get((topic, each.index)))),
+            html.live(f"rate-{each.index}"),
             formats.size(None if sizes is None else sizes.get(each.index)),
             html.bar((sizes or {}).get(each.index, 0), most, f"Size of partition {each.index}"),
         )
@@ -169,30 +190,36 @@ def groups(context: Context) -> Response:
     topic = context.cluster.topics.get(name)
     started_s = context.services.clock.monotonic()
     listings = context.cluster.groups.find()
-    keys = [(name, each.index) for each in topic.partitions if each.is_led]
-    ends = context.cluster.records.offsets_at(keys, LATEST_TIMESTAMP)
-    rows: list[tuple[Node, ...]] = []
+    ends = context.cluster.records.offsets_at(led_partitions(topic), LATEST_TIMESTAMP)
+    found: dict[str, dict[TopicPartition, int]] = {}
     looked_at = 0
-    for listing in listings[:MAX_GROUPS]:
-        if context.services.clock.monotonic() - started_s > GROUPS_BUDGET_S:
-            break
+    partitions = {name: [each.index for each in topic.partitions]}
+    step = max(1, min(GROUPS_AT_ONCE, MAX_OFFSETS // max(1, len(topic.partitions))))
+    while looked_at < len(listings) and context.services.clock.monotonic() - started_s < GROUPS_BUDGET_S:
         context.check_alive()
-        looked_at += 1
-        lag, partitions = _lag(context, listing.group_id, topic, ends)
-        if partitions:
-            rows.append(
-                (
-                    h.a(href=context.url("/group", id=listing.group_id))[html.name(listing.group_id)],
-                    listing.state or "-",
-                    formats.number(partitions),
-                    formats.number(lag),
-                )
-            )
+        some = [each.group_id for each in listings[looked_at : looked_at + step]]
+        looked_at += len(some)
+        for group_id, offsets in context.cluster.groups.offsets_of(some, partitions).items():
+            if offsets:
+                found[group_id] = {key: each.offset for key, each in offsets.items()}
+    states = {each.group_id: each.state for each in listings}
+    ages, note = group_ages(context, found, ends)
+    rows = [
+        (
+            h.a(href=context.url("/group", id=group_id))[html.name(group_id)],
+            states[group_id] or "-",
+            formats.number(len(offsets)),
+            formats.number(sum(lags_of(offsets, ends).values())),
+            ages[group_id].text(),
+        )
+        for group_id, offsets in found.items()
+    ]
     columns = (
         Column("Group"),
         Column("State"),
         Column("Partitions", is_number=True),
         Column("Lag in records", is_number=True),
+        Column("Lag in time", is_number=True),
     )
     left = len(listings) - looked_at
     return html.page(
@@ -202,19 +229,10 @@ def groups(context: Context) -> Response:
         h.p(".hint")[f"{formats.counted(left, 'group')} of the cluster were not looked at, to keep this page fast."]
         if left
         else None,
+        h.p(".hint")[note] if note else None,
         html.table("Groups that read this topic", columns, rows, empty="No group has offsets of this topic."),
         active="topics",
     )
-
-
-def _lag(context: Context, group_id: str, topic: TopicInfo, ends: Mapping[TopicPartition, int]) -> tuple[int, int]:
-    """The lag of a group in a topic, and the number of partitions with an offset."""
-    try:
-        offsets = context.cluster.groups.offsets(group_id)
-    except KafkaError:
-        return 0, 0
-    found = {key: each.offset for key, each in offsets.items() if key[0] == topic.name}
-    return sum(max(0, ends[key] - offset) for key, offset in found.items() if key in ends), len(found)
 
 
 def setting_named(context: Context, topic: str, name: str) -> ConfigEntry:

@@ -16,13 +16,16 @@ from ottla.client.wire.model import (
     LATEST_TIMESTAMP,
     ConfigEntry,
     ConfigOperation,
+    PartitionInfo,
     ResourceType,
     TopicInfo,
 )
 from ottla.common.kafka.ids import uuid_to_string
 from ottla.common.kafka.integers import MAX_INT
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError, version_of
+from ottla.console.flow_meter import led_partitions
 from ottla.console.html import Column
 from ottla.console.pages.topic import setting_named, setting_value
 from ottla.console.topic_parts import topic_heading
@@ -103,7 +106,7 @@ def apply_setting(context: Context) -> Response:
 def manage(context: Context) -> Response:
     """Forms for partitions, records and the topic itself."""
     topic = context.cluster.topics.get(context.path["topic"])
-    version = _topic_version(topic)
+    version = topic_version(topic)
     count = len(topic.partitions)
     return html.page(
         context,
@@ -122,6 +125,17 @@ def manage(context: Context) -> Response:
             classes="act",
             version=version,
         ),
+        h.form(".act", method="get", action=context.topic_url(topic.name, "/clone"))[
+            h.h2["Clone the topic without its records"],
+            html.field(
+                "Name of the new topic",
+                h.input(
+                    name="name", required=True, maxlength="249", autocomplete="off", value=f"{topic.name[:244]}-copy"
+                ),
+                "The new topic is empty and has the same partitions and settings. The next page shows them.",
+            ),
+            h.button(type="submit")["Preview"],
+        ],
         h.form(".act", method="get", action=context.topic_url(topic.name, "/trim"))[
             h.h2["Delete old records"],
             html.field(
@@ -144,14 +158,15 @@ def manage(context: Context) -> Response:
     )
 
 
-def _topic_version(topic: TopicInfo) -> str:
+def topic_version(topic: TopicInfo) -> str:
+    """A fingerprint of the topic that a page shows."""
     return version_of(topic.name, uuid_to_string(topic.topic_id), len(topic.partitions))
 
 
 def add_partitions(context: Context) -> Response:
     """Increase the number of partitions."""
     topic = context.cluster.topics.get(context.path["topic"])
-    context.require_version(_topic_version(topic))
+    context.require_version(topic_version(topic))
     total = context.audit["total"] = context.form.number("total", most=MAX_INT)
     context.cluster.topics.create_partitions(topic.name, total)
     return context.redirect(context.topic_url(topic.name), f"Topic {topic.name} has {total:,} partitions now.")
@@ -161,21 +176,22 @@ def delete(context: Context) -> Response:
     """Delete the topic."""
     topic = context.cluster.topics.get(context.path["topic"])
     context.require_typed_name(topic.name)
-    context.require_version(_topic_version(topic))
+    context.require_version(topic_version(topic))
     context.cluster.topics.delete([topic.name])
     return context.redirect(context.url("/topics"), f"Topic {topic.name} was deleted.")
 
 
 class _Trim:
-    """New log start offsets of a topic, and the present ones."""
+    """New log start offsets of the partitions of a topic that have a leader, and the present ones."""
 
     def __init__(self, context: Context, topic: TopicInfo, before: str) -> None:
+        self._topic = topic.name
         bound = parse_bound(before.strip(), context.services.clock.time_ms())
         if bound is None:
             raise PageError(400, f"{before!r} is not {BOUND_FORMS}.")
         records = context.cluster.records
-        keys = [(topic.name, each.index) for each in topic.partitions]
-        self.starts = records.offsets_at(keys, EARLIEST_TIMESTAMP)
+        keys = led_partitions(topic)
+        self.starts = trim_starts(context, topic)
         ends = records.offsets_at(keys, LATEST_TIMESTAMP)
         if isinstance(bound, OffsetBound):
             aims = dict.fromkeys(keys, bound.offset)
@@ -183,10 +199,20 @@ class _Trim:
             aims = records.offsets_since(bound.timestamp_ms, ends)
         self.targets = {key: max(self.starts[key], min(ends[key], aims[key])) for key in keys}
 
+    def offsets(self, partition: PartitionInfo) -> tuple[int, int] | None:
+        """The first offset now and then; None without a leader."""
+        key = (self._topic, partition.index)
+        return (self.starts[key], self.targets[key]) if key in self.targets else None
+
     @property
     def deleted(self) -> dict[int, tuple[int, int]]:
         """The offsets that would be deleted by partition, end exclusive."""
         return {key[1]: (self.starts[key], target) for key, target in self.targets.items() if target > self.starts[key]}
+
+
+def trim_starts(context: Context, topic: TopicInfo) -> dict[TopicPartition, int]:
+    """First offsets of the partitions that have a leader."""
+    return context.cluster.records.offsets_at(led_partitions(topic), EARLIEST_TIMESTAMP)
 
 
 def preview_trim(context: Context) -> Response:
@@ -194,10 +220,8 @@ def preview_trim(context: Context) -> Response:
     topic = context.cluster.topics.get(context.path["topic"])
     before = context.query.required("before")
     trim = _Trim(context, topic, before)
-    rows = [
-        (str(partition), formats.number(start), formats.number(end), formats.number(end - start))
-        for partition, (start, end) in trim.deleted.items()
-    ]
+    rows = [_trim_row(each.index, trim.offsets(each)) for each in topic.partitions]
+    count = sum(end - start for start, end in trim.deleted.values())
     columns = (
         Column("Partition", is_number=True),
         Column("First offset now", is_number=True),
@@ -209,19 +233,31 @@ def preview_trim(context: Context) -> Response:
         context,
         f"Delete records of {topic.name}",
         topic_heading(context, topic.name, "topic manage"),
-        html.table("Records to delete", columns, rows, empty="No record is that old: nothing would be deleted."),
+        h.p[
+            f"{formats.counted(count, 'offset')} in {formats.counted(len(trim.deleted), 'partition')} would be deleted."
+            if count
+            else "No record is that old: nothing would be deleted."
+        ],
+        html.table("Records to delete", columns, rows),
         html.confirmed(
             context,
             context.topic_url(topic.name, "/trim"),
             topic.name,
             "Delete these records",
             h.input(type="hidden", name="targets", value=targets),
-            version=version_of(_topic_version(topic), trim.starts, targets),
+            version=version_of(topic_version(topic), trim.starts, targets),
         )
-        if rows
+        if count
         else None,
         active="topics",
     )
+
+
+def _trim_row(partition: int, offsets: tuple[int, int] | None) -> tuple[str, ...]:
+    if offsets is None:
+        return (str(partition), "no leader", "unchanged", "0")
+    start, end = offsets
+    return (str(partition), formats.number(start), formats.number(end), formats.number(end - start))
 
 
 def trim(context: Context) -> Response:
@@ -229,10 +265,7 @@ def trim(context: Context) -> Response:
     topic = context.cluster.topics.get(context.path["topic"])
     context.require_typed_name(topic.name)
     text = context.audit["targets"] = context.form.required("targets")
-    starts = context.cluster.records.offsets_at(
-        [(topic.name, each.index) for each in topic.partitions], EARLIEST_TIMESTAMP
-    )
-    context.require_version(version_of(_topic_version(topic), starts, text))
+    context.require_version(version_of(topic_version(topic), trim_starts(context, topic), text))
     if _TARGETS.fullmatch(text) is None:
         raise PageError(400, "The field targets is malformed: preview again.")
     pairs = [pair.split(":") for pair in text.split(",")]

@@ -1,27 +1,29 @@
 """The list of topics: filtered, sorted and paged without a request for each topic.
 
-Sizes need requests to brokers, so the script asks for those of the visible rows after the page is there.
+Sizes and rates need requests to brokers, so the script asks for those of the visible rows after the page is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 import htpy as h
 from htpy import Node
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ottla.client.wire.model import TopicInfo
 from ottla.common.errors import KafkaError
 from ottla.common.kafka.integers import MAX_INT
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError, Parameters
 from ottla.console.errors import FORBIDDEN, sentence
+from ottla.console.flow import read_traffic, topic_traffic
+from ottla.console.flow_meter import MAX_PARTITIONS, led_partitions
 from ottla.console.html import Column
 
 ROWS = 50
-MAX_SIZES = ROWS
+LIVE_FIELDS = ("size", "records", "bytes")
 SORTS = ("name", "partitions", "replication", "health")
 MAX_CONFIG_LINES = 100
 
@@ -42,6 +44,7 @@ def show(context: Context) -> Response:
     pages = max(1, -(-len(topics) // ROWS))
     number = max(1, min(number, pages))
     shown = topics[(number - 1) * ROWS : number * ROWS]
+    names = [topic.name for topic in shown]
     kept = {"filter": query.text("filter"), "internal": query.text("internal")}
     order = {"sort": sort, "descending": query.text("descending")}
     return html.page(
@@ -55,6 +58,7 @@ def show(context: Context) -> Response:
         ),
         _filter(context, len(topics)),
         _table(context, shown, kept, sort, is_descending=is_descending),
+        html.live_note(context.url("/topic-flows", name=names)) if names else None,
         html.pager(
             context,
             [
@@ -121,6 +125,8 @@ def _table(
         Column(title("Partitions", "partitions"), is_number=True),
         Column(title("Replicas", "replication"), is_number=True),
         Column("Size of leaders", is_number=True),
+        Column("Records/s", is_number=True),
+        Column("Bytes/s", is_number=True),
         Column(title("State", "health")),
         Column(""),
     )
@@ -129,26 +135,40 @@ def _table(
             h.a(href=context.topic_url(topic.name))[html.name(topic.name)],
             formats.number(len(topic.partitions)),
             formats.number(replication_factor(topic)),
-            h.span(data_size_of=topic.name)["-"],
+            *(html.live(f"{number}-{field}") for field in LIVE_FIELDS),
             health_badge(topic),
             h.a(href=context.topic_url(topic.name, "/records"), aria_label=f"Records of {topic.name}")["Records"],
         )
-        for topic in shown
+        for number, topic in enumerate(shown)
     ]
-    return html.table("Topics", columns, rows, empty="No topic matches.", data_sizes=context.url("/topic-sizes"))
+    return html.table("Topics", columns, rows, empty="No topic matches.")
 
 
-def sizes(context: Context) -> Response:
-    """Sizes of some topics as JSON: `{"name": "1.5 MB"}`, for the visible rows."""
+def flow(context: Context) -> Response:
+    """Sizes and rates of some topics as JSON, for the visible rows in their order."""
     names = context.query.all("name")
-    if len(names) > MAX_SIZES:
-        raise PageError(400, f"At most {MAX_SIZES} topics at once.")
-    found = {}
-    for name in names:
-        context.check_alive()
-        with suppress(KafkaError):
-            found[name] = formats.size(sum(context.cluster.log_directories.partition_sizes(name).values()))
-    return JSONResponse(found)
+    if len(names) > ROWS:
+        raise PageError(400, f"At most {ROWS} topics at once.")
+    topics = context.topics()
+    found = [topics.get(name) for name in names]
+    wanted: list[TopicPartition] = []
+    left = 0
+    for topic in found:
+        keys = [] if topic is None else led_partitions(topic)
+        is_fitting = len(wanted) + len(keys) <= MAX_PARTITIONS
+        wanted += keys if is_fitting else []
+        left += not is_fitting
+    traffic = read_traffic(context, topics, wanted)
+    cells: dict[str, str] = {}
+    for number, topic in enumerate(found):
+        if topic is not None:
+            records, size, size_bytes = topic_traffic(topic, traffic)
+            texts = (formats.size(size_bytes), formats.rate(records), formats.byte_rate(size))
+            cells |= {f"{number}-{field}": text for field, text in zip(LIVE_FIELDS, texts, strict=True)}
+    note = ""
+    if left:
+        note = f"{formats.counted(left, 'topic')} left out: a page reads {MAX_PARTITIONS:,} partitions at once. "
+    return html.flow_response(cells, note=note + traffic.note())
 
 
 def new(context: Context) -> Response:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from ottla.cli.command import Command, connection_options, json_option, open_cluster, print_json, print_table, security
 from ottla.common.errors import OperatorError
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.pipeline.sinks.table import Table
+
+SMALL_RESULT_ROWS = 1000
+"""Largest result with a hint to DuckDB."""
 
 
 @click.command(
@@ -116,6 +121,21 @@ def sql(
         write_csv(result, sys.stdout)
     elif output is None:
         _print(result)
+    hint = duckdb_hint(click.get_current_context(), result.num_rows)
+    if hint is not None and sys.stderr.isatty():
+        click.echo(hint, err=True)
+
+
+def duckdb_hint(context: click.Context, row_count: int) -> str | None:
+    """A sentence about the engine without Spark's start, for a small result of a query that named no engine.
+
+    The engine is never changed by itself: the dialects differ, and a query must not change with its result.
+    """
+    named = context.get_parameter_source("engine") is not ParameterSource.DEFAULT
+    if named or row_count > SMALL_RESULT_ROWS or context.params["master"] != DEFAULT_MASTER:
+        return None
+    extra = "" if find_spec("duckdb") else ", of the extra 'ottla[duckdb]',"
+    return f"For small results --engine duckdb{extra} needs no start of Spark; its SQL is that of DuckDB."
 
 
 def _by_spark(

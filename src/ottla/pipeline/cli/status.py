@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ottla.cli.command import CLIENT_ID, Command, connection_options, json_option, print_json, print_table, security
-from ottla.cli.times import duration_text
+from ottla.common.durations import duration_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option
 from ottla.pipeline.spark.session import require_extra
 
 if TYPE_CHECKING:
-    from ottla.pipeline.operations.status import TableStatus
+    from ottla.pipeline.operations.status import PartitionStatus, TableStatus
 
-COLUMNS = (
+SUMMARY = ("table", "pipeline", "topic", "partitions", "lag", "behind", "rows", "dead letters", "last load", "note")
+DETAILS = (
     *("table", "pipeline", "topic", "partition", "committed", "end", "lag", "behind"),
     *("rows", "dead letters", "last load", "note"),
 )
-NUMERIC = ("partition", "committed", "end", "lag", "behind", "rows", "dead letters")
+NUMERIC = ("partitions", "partition", "committed", "end", "lag", "behind", "rows", "dead letters")
 
 
 @click.command(
     cls=Command,
     examples=(
         "ottla pipeline status lake",
+        "ottla pipeline status lake/clicks --partitions",
         "ottla pipeline status lake/clicks lake/orders --json",
         "ottla pipeline status lake.clicks --catalog http://catalog:8181",
     ),
@@ -39,18 +44,25 @@ NUMERIC = ("partition", "committed", "end", "lag", "behind", "rows", "dead lette
     show_default=True,
     help="End of a partition for the lag: last stable offset or high watermark.",
 )
+@click.option("--partitions", "by_partition", is_flag=True, help="Show each partition instead of one row per topic.")
 @catalog_option
 @json_option
 @connection_options
 def status(
-    tables: tuple[Path | str, ...], isolation: str, catalog_url: str | None, as_json: bool, bootstrap_server: str
+    tables: tuple[Path | str, ...],
+    isolation: str,
+    by_partition: bool,
+    catalog_url: str | None,
+    as_json: bool,
+    bootstrap_server: str,
 ) -> None:
     """Show the lag of tables.
 
-    Shows the given TABLES, or all tables below a directory. For each partition: the offset in the table, the end of the
-    partition, the lag in offsets, the age of the first record that is not loaded, and the rows and dead letters of the
-    table. A table that cannot be read, or was rolled back behind its newest load (which has no lag then), is listed
-    with the reason, beside the others. The exit code is then 1, or 2 if this applies to all tables.
+    Shows the given TABLES, or all tables below a directory. For each topic of a table: the lag in offsets, the age of
+    the oldest record that is not loaded, and the rows and dead letters of the table. With --partitions or --json: the
+    same for each partition, with the offset in the table and the end of the partition. A table that cannot be read, or
+    was rolled back behind its newest load (which has no lag then), is listed with the reason, beside the others. The
+    exit code is then 1, or 2 if this applies to all tables.
     """
     require_extra()
     from ottla.pipeline.operations.status import locate_tables, raise_unreadable, statuses
@@ -67,28 +79,46 @@ def status(
     if as_json:
         print_json([one.to_json() for one in found])
     elif not found or any(one.error is None or one.partitions for one in found):
-        print_table(COLUMNS, [row for one in found for row in _rows(one)], right=NUMERIC)
+        columns = DETAILS if by_partition else SUMMARY
+        rows = [row for one in found for row in table_rows(one, len(columns), by_partition=by_partition)]
+        print_table(columns, rows, right=NUMERIC)
     raise_unreadable(found)
 
 
-def _rows(one: TableStatus) -> list[list[object]]:
-    if one.error is not None and not one.partitions:
-        return [[one.table, *["-"] * (len(COLUMNS) - 2), "can't be read"]]
+def table_rows(one: TableStatus, column_count: int, *, by_partition: bool) -> Iterator[list[object]]:
+    """Rows of one table, one for each partition or topic; None is unknown."""
     if not one.partitions:
-        return [[one.table, *["-"] * (len(COLUMNS) - 2), "no load that it remembers"]]
+        note = "no load that it remembers" if one.error is None else "can't be read"
+        yield [one.table, *["-"] * (column_count - 2), note]
+        return
     last = "-" if one.last_load_ms is None else f"{datetime.fromtimestamp(one.last_load_ms / 1000, UTC):%F %T}"
+    if by_partition:
+        for part in one.partitions:
+            offsets = (part.partition, part.committed, part.end)
+            yield [one.table, part.pipeline_id, part.topic, *offsets, *_totals([part]), last, part.note]
+        return
+    for (pipeline_id, topic), parts in groupby(one.partitions, key=lambda part: (part.pipeline_id, part.topic)):
+        of_topic = list(parts)
+        yield [one.table, pipeline_id, topic, len(of_topic), *_totals(of_topic), last, _notes(of_topic)]
+
+
+def _totals(parts: Sequence[PartitionStatus]) -> list[object]:
+    """Lag, age of the oldest record that is not loaded, rows and dead letters; None where unknown for all."""
+    lags = [part.lag for part in parts if part.lag is not None]
+    ages = [part.lag_s for part in parts if part.lag_s is not None]
+    rows = [part.rows for part in parts if part.rows is not None]
     return [
-        [
-            one.table,
-            part.pipeline_id,
-            part.topic,
-            part.partition,
-            *("-" if number is None else number for number in (part.committed, part.end, part.lag)),
-            "-" if part.lag_s is None else duration_text(round(part.lag_s * 1000)),
-            part.rows,
-            part.dead_letters,
-            last,
-            part.note,
-        ]
-        for part in one.partitions
+        sum(lags) if lags else None,
+        duration_text(round(max(ages) * 1000)) if ages else None,
+        sum(rows) if rows else None,
+        sum(part.dead_letters for part in parts),
     ]
+
+
+def _notes(parts: Sequence[PartitionStatus]) -> str:
+    """Each different note, with its number of partitions unless it applies to all."""
+    counts = Counter(part.note for part in parts if part.note)
+    return "; ".join(
+        note if count == len(parts) else f"{note} ({count} of {len(parts)} partitions)"
+        for note, count in counts.items()
+    )

@@ -135,12 +135,15 @@ class Leases:
     """Revoked by a vacuum that was killed before it removed the files."""
 
 
-def read_leases(store: Store) -> Leases:
-    """Return the loads with a lease or a revocation mark in the store. Raises OSError."""
+def read_leases(store: Store, now_ms: int | None = None) -> Leases:
+    """Return the loads with a lease or a revocation mark in the store. Raises OSError.
+
+    `now_ms`: the time of a reader that may not write; None writes a file to read the clock of the store.
+    """
     times = {file.name: file.modified_ms for file in store.files(LEASE_DIRECTORY)}
     if not times:
         return Leases(frozenset(), frozenset())
-    now_ms = _now_ms(store)
+    now_ms = _now_ms(store) if now_ms is None else now_ms
     marked = frozenset(name.removesuffix(_REVOKED) for name in times if name.endswith(_REVOKED))
     held = frozenset(name for name in times if not name.endswith(_REVOKED))
     expired = frozenset(name for name in held if now_ms - times[name] > EXPIRY_S * 1000)

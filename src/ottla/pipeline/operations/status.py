@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -104,25 +104,48 @@ def _tables_below(store: Store) -> Iterable[tuple[str, str | None]]:
             yield from _tables_below(store.child(name))
 
 
-def table_status(table: Table, cluster: Cluster, isolation: str) -> TableStatus:
+class ClusterView(NamedTuple):
+    """Topics of a cluster that a user may describe, and its id; the same for all tables of a command."""
+
+    topics: Mapping[str, TopicInfo]
+    cluster_id: str
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> ClusterView:
+        """Ask for both. Raises BrokerUnreachable, KafkaError."""
+        return cls(cluster.topics.all(), cluster.describe().cluster_id or "")
+
+
+def table_status(
+    table: Table,
+    cluster: Cluster,
+    isolation: str,
+    view: ClusterView | None = None,
+    *,
+    counts_rows: bool = True,
+    with_ages: bool = True,
+) -> TableStatus:
     """Compare one table with its topics, up to the ends for a reader with `isolation`.
 
-    A table without loads (another tool's) has no partitions. Raises OperatorError when the table can't be read or no
-    broker answers.
+    A table without loads (another tool's) has no partitions. `counts_rows` reads two columns of all files; without it
+    the rows are unknown, and no dead letters are counted. `with_ages` fetches the first record that is not loaded; the
+    age is None if the user may not read the topic. Raises OperatorError when the table can't be read or no broker
+    answers.
     """
     loads, error = table.loads(), _rollback_text(table)
     if not loads:
         return TableStatus(table.location, table.version(), None, error=error)
-    topics, cluster_id = cluster.topics.all(), cluster.describe().cluster_id or ""
+    topics, cluster_id = ClusterView.of(cluster) if view is None else view
     known = table.known_topics()
     elsewhere = {name for name, one in known.clusters.items() if cluster_id and one != cluster_id}
-    rows, letters = row_counts(table), row_counts(table.dead_letters()) or {}
+    rows = row_counts(table) if counts_rows else None
+    letters = (row_counts(table.dead_letters()) if counts_rows else None) or {}
     partitions = []
     for pipeline_id in sorted({load.pipeline_id for load in loads}):
         for name, topic_id in sorted(known.ids.items()):
             topic = None if name in elsewhere else topics.get(name)
             held = _held(table, pipeline_id, topic_id, topic)
-            places = _Places(pipeline_id, name, held, rows, letters)
+            places = _Places(pipeline_id, name, held, rows, letters, with_ages)
             absence = ELSEWHERE if name in elsewhere else _absence(topic, topic_id)
             partitions += places.compare(cluster, isolation, ROLLED_BACK if error else absence)
     return TableStatus(table.location, table.version(), loads[0].time_ms, partitions, error)
@@ -165,6 +188,7 @@ class _Places:
     held: Mapping[int, int | None]
     rows: Mapping[TopicPartition, int] | None
     letters: Mapping[TopicPartition, int]
+    with_ages: bool
 
     def compare(self, cluster: Cluster, isolation: str, absence: str) -> list[PartitionStatus]:
         """One status a partition; `absence` is the reason if the topic has no ends to compare with."""
@@ -194,7 +218,7 @@ class _Places:
             begun = start if committed is None else committed
             lag = max(end - begun, 0)
             try:
-                lag_s = _age_s(cluster, key, begun) if lag else 0.0
+                lag_s = (_age_s(cluster, key, begun) if self.with_ages else None) if lag else 0.0
             except KafkaError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
@@ -214,10 +238,15 @@ class _Places:
 
 
 def _age_s(cluster: Cluster, key: TopicPartition, offset: int) -> float | None:
-    """Age of the batch at `offset` in seconds; None if it has no timestamp."""
-    result = cluster.records.fetch(
-        *key, offset, max_bytes=1, max_wait_ms=0, isolation="read_uncommitted", topic_id=None
-    )
+    """Age of the batch at `offset` in seconds; None if it has no timestamp, or the user may not read it."""
+    try:
+        result = cluster.records.fetch(
+            *key, offset, max_bytes=1, max_wait_ms=0, isolation="read_uncommitted", topic_id=None
+        )
+    except KafkaError as error:
+        if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return None
+        raise
     batch = next(iter_any_batches(result.records), None)
     if batch is None or batch.base_timestamp < 0:
         return None
@@ -257,10 +286,10 @@ def statuses(
     """Compare all tables of `find_tables`, or names in a catalog, with one cluster; an unreadable table is reported
     with its error and the others are still shown. Raises BrokerUnreachable."""
 
-    def status(cluster: Cluster, location: str, reason: str | None) -> TableStatus:
+    def status(cluster: Cluster, view: ClusterView, location: str, reason: str | None) -> TableStatus:
         try:
             if reason is None:
-                return table_status(open_table(location, catalog_url=catalog_url), cluster, isolation)
+                return table_status(open_table(location, catalog_url=catalog_url), cluster, isolation, view)
         except BrokerUnreachable:
             raise
         except OttlaError as error:
@@ -268,7 +297,8 @@ def statuses(
         return TableStatus(location, None, None, error=reason)
 
     with Cluster(bootstrap_servers, client_id=client_id, security=security) as cluster:
-        return [status(cluster, location, reason) for location, reason in found.items()]
+        view = ClusterView.of(cluster)
+        return [status(cluster, view, location, reason) for location, reason in found.items()]
 
 
 def locate_tables(places: Sequence[str | os.PathLike[str]], catalog_url: str | None = None) -> dict[str, str | None]:

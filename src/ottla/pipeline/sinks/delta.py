@@ -50,6 +50,7 @@ from ottla.pipeline.sinks.table import (
     CLUSTERS_KEY,
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
+    FILES_KEY,
     LOAD_KEY,
     LOADS_LIMIT,
     LOOK_UPS,
@@ -67,6 +68,7 @@ from ottla.pipeline.sinks.table import (
     grown_columns,
     json_object,
     require_files,
+    stored_count,
     too_many_commits,
 )
 from ottla.pipeline.stores.open_store import open_store
@@ -158,6 +160,7 @@ class DeltaTarget:
         except DeltaError:
             if not self.exists():  # else a concurrent load created it, or a later step failed
                 raise
+        self._store.sync(_commit_file(0))
 
     def committed_offsets(self, app_ids: Iterable[str]) -> dict[str, int | None]:
         if not self.exists():
@@ -189,7 +192,12 @@ class DeltaTarget:
     def loads(self) -> list[PastLoad]:
         commits = self._open().history(LOADS_LIMIT) if self.exists() else []
         return [
-            PastLoad(int(commit["timestamp"]), commit[PIPELINE_KEY], int(commit[ROWS_KEY]))
+            PastLoad(
+                int(commit["timestamp"]),
+                commit[PIPELINE_KEY],
+                int(commit[ROWS_KEY]),
+                stored_count(commit.get(FILES_KEY)),
+            )
             for commit in commits
             if commit.get(PIPELINE_KEY)
         ]
@@ -230,7 +238,9 @@ class DeltaTarget:
     def data_files(self) -> list[DataFile]:
         table = self._open()
         self._require_plain_files(table)
-        return [self._data_file(row) for row in pa.table(table.get_add_actions()).to_pylist()]
+        actions = pa.table(table.get_add_actions())
+        times = actions.column("modification_time").cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist()
+        return [self._data_file(row, time) for row, time in zip(actions.to_pylist(), times, strict=True)]
 
     def named_files(self) -> set[str]:
         """Files named by the newest version, or by any older one whose commit is still in the log.
@@ -262,9 +272,10 @@ class DeltaTarget:
                 return found
             try:
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(grown)).fields))
+                self._store.sync(_commit_file(int(table.version())))
             except CommitFailedError:
                 continue  # another commit came first
-            except DeltaError as error:
+            except (OSError, DeltaError) as error:
                 raise OperatorError(f"the table {self.location} can't take new columns: {_words(error)}") from error
             return self.schema()
         raise too_many_commits(self.location, "take new columns")
@@ -360,10 +371,10 @@ class DeltaTarget:
                 "with the engine that wrote the table (REORG TABLE ... APPLY (PURGE))"
             )
 
-    def _data_file(self, row: Mapping[str, Any]) -> DataFile:
+    def _data_file(self, row: Mapping[str, Any], modified_ms: int) -> DataFile:
         """A file of a version, from its row there; without its statistics."""
         path = self._data_path(row["path"])
-        return DataFile(path, row["size_bytes"], row["num_records"] or 0, 0, {}, _partition_texts(row))
+        return DataFile(path, row["size_bytes"], row["num_records"] or 0, modified_ms, {}, _partition_texts(row))
 
     def _removals(self, table: Any, commit: TableCommit) -> list[RemoveAction]:
         """Raises StaleCommitError when one of them is no longer in that version, OperatorError when rows were

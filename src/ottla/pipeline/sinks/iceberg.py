@@ -64,6 +64,7 @@ from ottla.pipeline.sinks.table import (
     CLUSTERS_KEY,
     COMMIT_ATTEMPTS,
     DEAD_LETTER_DIRECTORY,
+    FILES_KEY,
     LOAD_KEY,
     LOADS_LIMIT,
     PIPELINE_KEY,
@@ -79,6 +80,7 @@ from ottla.pipeline.sinks.table import (
     json_object,
     require_files,
     same_type,
+    stored_count,
     too_many_commits,
 )
 from ottla.pipeline.stores.local_store import LocalStore
@@ -211,7 +213,7 @@ class IcebergTarget:
         snapshots = self._open().metadata.snapshots[-LOADS_LIMIT:] if self.exists() else []
         found = [(snapshot.timestamp_ms, snapshot.summary) for snapshot in reversed(snapshots)]
         return [
-            PastLoad(time, pipeline_id, int(summary[ROWS_KEY] or 0))
+            PastLoad(time, pipeline_id, int(summary[ROWS_KEY] or 0), stored_count(summary.get(FILES_KEY)))
             for time, summary in found
             if summary and (pipeline_id := summary.get(PIPELINE_KEY))
         ]

@@ -173,7 +173,7 @@ class ParquetTarget:
             ]
             commits = [json.loads(text) for text in texts]
             return [
-                PastLoad(int(commit["time_ms"]), commit["pipeline"], int(commit["rows"]))
+                PastLoad(int(commit["time_ms"]), commit["pipeline"], int(commit["rows"]), len(commit["add"]))
                 for commit in commits
                 if commit.get("pipeline")
             ]

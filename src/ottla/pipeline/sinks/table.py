@@ -42,6 +42,7 @@ TOPICS_KEY = "ottla.topics"
 CLUSTERS_KEY = "ottla.clusters"
 PIPELINE_KEY = "ottla.pipeline"
 ROWS_KEY = "ottla.rows"
+FILES_KEY = "ottla.files"
 LOAD_KEY = "ottla.load"
 
 
@@ -190,6 +191,7 @@ class TableCommit:
             LOAD_KEY: self.load_id,
             PIPELINE_KEY: self.pipeline_id,
             ROWS_KEY: str(self.rows),
+            FILES_KEY: str(len(self.files)),
             RANGES_KEY: json.dumps(self.ranges),
             TOPICS_KEY: json.dumps({**known.ids, **self.topic_ids}, sort_keys=True),
             CLUSTERS_KEY: json.dumps({**known.clusters, **self.topic_clusters}, sort_keys=True),
@@ -211,6 +213,13 @@ class PastLoad:
     time_ms: int
     pipeline_id: str
     rows: int
+    files: int | None
+    """Added files; None for a load of a release that did not store their number."""
+
+
+def stored_count(text: object) -> int | None:
+    """A number in the metadata of a commit; None if it has none."""
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
 
 
 class Table(Protocol):

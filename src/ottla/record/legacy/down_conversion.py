@@ -31,10 +31,11 @@ MAX_CONVERTED_RECORDS = 2_000_000
 
 
 class ConversionResult(NamedTuple):
-    """Message sets, and the offset behind the last processed batch, including dropped ones."""
+    """Message sets, the offset behind the last processed batch, including dropped ones, and the converted records."""
 
     data: bytes
     next_offset: int
+    record_count: int
 
 
 def convert_down(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> ConversionResult:
@@ -46,6 +47,7 @@ def convert_down(view: memoryview, magic: int, first_offset: int, max_bytes: int
     out = bytearray()
     position = 0
     next_offset = first_offset
+    record_count = 0
     while len(out) < max_bytes or not out:
         length = entry_length(view, position, len(view))
         if length < 0:
@@ -53,20 +55,22 @@ def convert_down(view: memoryview, magic: int, first_offset: int, max_bytes: int
         size = LOG_OVERHEAD + length
         try:
             if view[position + MAGIC_POSITION] == MAGIC_V2:
-                next_offset = _append_batch(out, BatchView(view, position), magic, first_offset)
+                next_offset, count = _append_batch(out, BatchView(view, position), magic, first_offset)
             else:
-                next_offset = _append_entry(out, view, position, magic, first_offset)
+                next_offset, count = _append_entry(out, view, position, magic, first_offset)
         except KafkaError:
             if out:
                 break
             raise
         position += size
-    return ConversionResult(bytes(out), next_offset)
+        record_count += count
+    return ConversionResult(bytes(out), next_offset, record_count)
 
 
-def _append_batch(out: bytearray, batch: BatchView, magic: int, first_offset: int) -> int:
+def _append_batch(out: bytearray, batch: BatchView, magic: int, first_offset: int) -> tuple[int, int]:
+    """The offset behind the batch, and the number of appended messages."""
     if batch.is_control or not batch.records_count:
-        return batch.next_offset
+        return batch.next_offset, 0
     if batch.codec_id == ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd can't be converted to message format v{magic} (KIP-110)"
@@ -76,8 +80,8 @@ def _append_batch(out: bytearray, batch: BatchView, magic: int, first_offset: in
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {batch.records_count} records is too large to be converted to message format v{magic}",
         )
-    append_message_set(out, _messages(batch, first_offset), magic, batch.codec_id, batch.timestamp_type)
-    return batch.next_offset
+    messages = _messages(batch, first_offset)
+    return batch.next_offset, append_message_set(out, messages, magic, batch.codec_id, batch.timestamp_type)
 
 
 def _messages(batch: BatchView, first_offset: int) -> Iterator[Message]:
@@ -102,12 +106,14 @@ def _messages(batch: BatchView, first_offset: int) -> Iterator[Message]:
         )
 
 
-def _append_entry(out: bytearray, view: memoryview, position: int, magic: int, first_offset: int) -> int:
+def _append_entry(out: bytearray, view: memoryview, position: int, magic: int, first_offset: int) -> tuple[int, int]:
+    """The offset behind the entry, and the number of messages converted for it."""
     entry = read_entry(view, position, len(view))
     if entry is None:
         raise CorruptBatch("a message is cut short", position)
+    count = 0
     if entry.magic <= magic:
         out += view[position : position + entry.size_bytes]
     elif entry.codec_id != NONE or entry.offset >= first_offset:
-        append_message_set(out, messages_of(entry), magic, entry.codec_id, entry.timestamp_type)
-    return entry.offset + 1
+        count = append_message_set(out, messages_of(entry), magic, entry.codec_id, entry.timestamp_type)
+    return entry.offset + 1, count

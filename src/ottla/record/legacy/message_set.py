@@ -222,16 +222,18 @@ def append_message(
 
 def append_message_set(
     out: bytearray, messages: Iterable[Message], magic: int, codec_id: int, timestamp_type: int = CREATE_TIME
-) -> None:
-    """Append messages in the order of their offsets to `out`: one by one, or within one wrapper.
+) -> int:
+    """Append messages in the order of their offsets to `out`, one by one or within one wrapper; returns their number.
 
     Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
     """
     time_bit = TIMESTAMP_TYPE_MASK if magic and timestamp_type == LOG_APPEND_TIME else 0
+    count = 0
     if codec_id == NONE:
         for offset, timestamp, key, value in messages:
             append_message(out, magic, time_bit, offset, timestamp, key, value)
-        return
+            count += 1
+        return count
     inner = bytearray()
     base_offset = last_offset = -1
     max_timestamp = NO_TIMESTAMP
@@ -241,9 +243,11 @@ def append_message_set(
         append_message(inner, magic, time_bit, offset - base_offset if magic else offset, timestamp, key, value)
         last_offset = offset
         max_timestamp = max(max_timestamp, timestamp)
-    if last_offset < 0:
-        return
+        count += 1
+    if not count:
+        return 0
     data: Buffer = compress(codec_id, inner)
     if codec_id == LZ4 and magic == MAGIC_V0:
         data = with_wrong_checksum(data)
     append_message(out, magic, codec_id | time_bit, last_offset, max_timestamp, None, data)
+    return count

@@ -15,6 +15,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from ottla.common.platform.disk import Buffer
 from ottla.record.batch import (
@@ -48,6 +49,9 @@ from ottla.record.legacy.message_set import (
     messages_of,
     read_entry,
 )
+
+if TYPE_CHECKING:
+    from ottla.common.platform.reused_memory import ReusedMemory
 
 _HEAD = struct.Struct(">qiIbbq")
 
@@ -133,7 +137,7 @@ class MessageView(BatchView):
         """Raises CorruptBatch on a mismatch, too."""
         return bool(self.entry())
 
-    def body(self, max_bytes: int = 0) -> memoryview:
+    def body(self, max_bytes: int = 0, memory: ReusedMemory | None = None) -> memoryview:
         """Raises KafkaError: a message has no batch records."""
         raise unsupported_magic(self.magic, self.position)
 

@@ -40,6 +40,8 @@ class TokenRules(NamedTuple):
     expected_audience: tuple[str, ...]
     clock_skew_ms: int = 30_000
     sub_claim_name: str = "sub"
+    keys_setting: str = "sasl.oauthbearer.jwks.endpoint.url"
+    """Name of the source of the keys, for messages."""
 
 
 class Token(NamedTuple):
@@ -67,10 +69,15 @@ class TokenValidator:
 
     def use_keys(self, key_set: bytes) -> None:
         """Replace the keys. Raises OperatorError if none of them is usable."""
-        self._keys = _public_keys(key_set)
+        self._keys = _public_keys(key_set, self._rules.keys_setting)
 
     def check(self, token: str, now_ms: int) -> Token:
         """Validate a token. Raises AuthenticationFailed."""
+        claims = self.claims(token, now_ms)
+        return Token(self.user_of(claims), int(claims["exp"] * 1000))
+
+    def claims(self, token: str, now_ms: int) -> Mapping[str, Any]:
+        """The claims of a token with a valid signature, issuer, audience and time. Raises AuthenticationFailed."""
         claims = self._signed_claims(token)
         rules = self._rules
         if claims.get("iss") != rules.expected_issuer:
@@ -88,10 +95,14 @@ class TokenValidator:
             begins_ms = _time_ms(claims, claim)
             if begins_ms is not None and begins_ms > now_ms + rules.clock_skew_ms:
                 raise AuthenticationFailed("the token is not valid yet")
-        name = claims.get(rules.sub_claim_name)
+        return claims
+
+    def user_of(self, claims: Mapping[str, Any]) -> str:
+        """The user of a token with these claims. Raises AuthenticationFailed."""
+        name = claims.get(self._rules.sub_claim_name)
         if not isinstance(name, str) or not name.strip():
-            raise AuthenticationFailed(f"the token has no user (claim {rules.sub_claim_name})")
-        return Token(name.strip(), expires_ms)
+            raise AuthenticationFailed(f"the token has no user (claim {self._rules.sub_claim_name})")
+        return name.strip()
 
     def _signed_claims(self, token: str) -> Mapping[str, Any]:
         import jwt
@@ -135,7 +146,7 @@ _SIGNATURE_ALONE: Options = {
 }
 
 
-def _public_keys(key_set: bytes) -> list[PyJWK]:
+def _public_keys(key_set: bytes, setting: str) -> list[PyJWK]:
     import jwt
 
     try:
@@ -144,9 +155,7 @@ def _public_keys(key_set: bytes) -> list[PyJWK]:
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise OperatorError(
-            "sasl.oauthbearer.jwks.endpoint.url is not a key set: it has to return a JSON object with a list `keys`"
-        ) from None
+        raise OperatorError(f"{setting} is not a key set: it has to return a JSON object with a list `keys`") from None
     keys: list[PyJWK] = []
     for row in rows[:MAX_KEYS]:
         if row.get("kty") == "oct" or row.get("use", "sig") != "sig":
@@ -156,9 +165,7 @@ def _public_keys(key_set: bytes) -> list[PyJWK]:
         except (jwt.PyJWTError, ValueError, TypeError):
             continue  # of an unsupported kind: other keys may be usable
     if not keys:
-        raise OperatorError(
-            f"sasl.oauthbearer.jwks.endpoint.url has no usable public key: supported are {', '.join(ALGORITHMS)}"
-        )
+        raise OperatorError(f"{setting} has no usable public key: supported are {', '.join(ALGORITHMS)}")
     return keys
 
 

@@ -41,6 +41,36 @@ class TopicStatistics:
             setattr(self, attribute, registry.counter(_topic_metric(name), text, {"topic": topic}))
 
 
+CONVERTED_APIS = ("Produce", "Fetch")
+"""APIs whose old versions convert records between message formats."""
+
+
+class ConversionStatistics:
+    """Records that one API converted between message formats, and the time of each request for that."""
+
+    __slots__ = ("_all_topics", "_family", "_registry", "time_ms")
+
+    def __init__(self, registry: MetricsRegistry, api_name: str) -> None:
+        self._registry = registry
+        self._family = f"kafka_server_brokertopicmetrics_{api_name.lower()}messageconversions_total"
+        self._all_topics = self._counter("")
+        self.time_ms = Histogram()
+
+    def _counter(self, topic: str) -> Counter:
+        text = "Records converted from or to an old message format."
+        return self._registry.counter(self._family, text, {"topic": topic})
+
+    def count(self, topic: str | None, records: int) -> None:
+        """Count converted records of an existing topic; None for one that was deleted meanwhile."""
+        self._all_topics.value += records
+        if topic is not None and records:
+            self._counter(topic).value += records
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is deleted."""
+        self._registry.remove(self._family, {"topic": topic})
+
+
 class ParkedTimes:
     """Times of the parked requests of one API, in ms."""
 
@@ -113,12 +143,13 @@ class LongestRequest:
 class BrokerStatistics:
     """All statistics of one broker."""
 
-    __slots__ = ("_registry", "_topics", "all_topics", "apis", "longest_request", "protocol_errors")
+    __slots__ = ("_conversions", "_registry", "_topics", "all_topics", "apis", "longest_request", "protocol_errors")
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self._registry = registry
         self.all_topics = TopicStatistics(registry, "")
         self._topics: dict[str, TopicStatistics] = {}
+        self._conversions: dict[str, ConversionStatistics] = {}
         self.apis: dict[int, ApiStatistics] = {}
         self.longest_request = LongestRequest()
         self.protocol_errors = registry.counter(
@@ -133,9 +164,23 @@ class BrokerStatistics:
         return found
 
     def measure_phases(self) -> None:
-        """Measure the local and the parked time of requests from now on, for scrapes."""
+        """Measure the local and the parked time of requests from now on, for scrapes, and export conversions."""
         for api in self.apis.values():
             api.parked = ParkedTimes()
+        for name in CONVERTED_APIS:
+            self.conversions(name)
+
+    def conversions(self, api_name: str) -> ConversionStatistics:
+        """The counters of one of `CONVERTED_APIS`, created on first use: few clients need conversions."""
+        found = self._conversions.get(api_name)
+        if found is None:
+            found = self._conversions[api_name] = ConversionStatistics(self._registry, api_name)
+        return found
+
+    def conversion_times(self, api_name: str) -> Histogram | None:
+        """Times of the requests of one API that converted records; None before the first, and for other APIs."""
+        found = self._conversions.get(api_name)
+        return None if found is None else found.time_ms
 
     def topic(self, name: str) -> TopicStatistics:
         """The counters of an existing topic; created on first use, removed with the topic."""
@@ -149,6 +194,8 @@ class BrokerStatistics:
         if self._topics.pop(name, None) is not None:
             for _, metric, _ in TOPIC_METRICS:
                 self._registry.remove(_topic_metric(metric), {"topic": name})
+        for conversions in self._conversions.values():
+            conversions.forget_topic(name)
 
 
 def _topic_metric(name: str) -> str:

@@ -5,10 +5,13 @@ The context of a new handler package is created here; its APIs are added to `ser
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.platform.shares import FairQueue
+from ottla.metadata.image import MetadataImage
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.produce_transactions import TransactionGate
@@ -26,6 +29,8 @@ from ottla.server.wiring.components import BrokerComponents
 
 if TYPE_CHECKING:
     from ottla.server.handlers.telemetry.context import TelemetryContext
+
+logger = logging.getLogger(__name__)
 
 
 class Contexts:
@@ -112,6 +117,19 @@ class Contexts:
 
         self.telemetry = TelemetryContext(parts.node_runtime, parts.publisher, config.get_int("telemetry.max.bytes"))
         self.admin.keeps_software = True
+
+    def warn_of_lost_client_metrics(self, image: MetadataImage) -> None:
+        """Log a warning if clients are asked for metrics that this broker does not receive."""
+        if self.telemetry is not None:
+            return
+        names = sorted(each.name for each in image.configs if each.type is ConfigResourceType.CLIENT_METRICS)
+        if names:
+            logger.warning(
+                "client metrics subscription %s%s has no effect on this broker: start it with --metrics-port, and "
+                "install ottla[telemetry]",
+                names[0],
+                f" and {len(names) - 1} more" if len(names) > 1 else "",
+            )
 
     def use_limits(self, *, limited: bool) -> None:
         """Set whether any client has quotas that fetches must check."""

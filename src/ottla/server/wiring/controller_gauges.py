@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ottla.controller.driver import Controller
-from ottla.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from ottla.metadata.image import MetadataImage, TopicImage
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 
@@ -17,12 +17,14 @@ _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 class PartitionTally:
-    """Partition counts of the whole cluster; updated when the topics of the image change."""
+    """Partition counts of the whole cluster; topics are counted again when they change."""
 
-    __slots__ = ("_topics", "_total", "offline", "unpreferred")
+    __slots__ = ("_counted", "_topics", "offline", "unpreferred")
 
     def __init__(self) -> None:
         self._topics: Mapping[str, TopicImage] | None = None
+        self._counted: dict[str, tuple[TopicImage, int]] = {}
+        """Topics with their number of partitions that the preferred replica does not lead."""
         self.offline = 0
         """Without a leader."""
         self.unpreferred = 0
@@ -32,9 +34,14 @@ class PartitionTally:
         """Returns itself, updated to the counts of `image`."""
         if self._topics is not image.topics:
             self._topics = image.topics
-            partitions = [each for topic in image.topics.values() for each in topic.partitions.values()]
-            self.offline = sum(each.leader == NO_LEADER for each in partitions)
-            self.unpreferred = sum(each.leader != each.replicas[0] for each in partitions)
+            before, self._counted = self._counted, {}
+            for name, topic in image.topics.items():
+                counted = before.get(name)
+                if counted is None or counted[0] is not topic:
+                    counted = topic, sum(each.leader != each.replicas[0] for each in topic.partitions.values())
+                self._counted[name] = counted
+            self.offline = sum(len(topic.leaderless) for topic in image.topics.values())
+            self.unpreferred = sum(count for _, count in self._counted.values())
         return self
 
 

@@ -3,6 +3,7 @@
 Phases are those of Apache Kafka that exist here. `localtimems` is the time on the event loop until the request is
 answered or parked. `remotetimems` is 0 for a request that was not parked, else its whole time. `totaltimems` has all.
 There are no queues of requests and responses, and no separate sender, so their three phases are absent.
+`messageconversionstimems` covers the requests of Produce and Fetch in versions that convert records.
 
 A quantile is that of the last one to two minutes, interpolated inside a bucket of the histogram. It is absent for an
 API without requests in that time. `_sum` and `_count` are counters.
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.common.platform.clock import Clock
-from ottla.metrics.registry import LATENCY_BOUNDS_MS
+from ottla.metrics.registry import LATENCY_BOUNDS_MS, Histogram
 from ottla.metrics.series import FamilyStart, Step
 from ottla.server.requests.statistics import ApiStatistics, BrokerStatistics
 
@@ -46,19 +47,23 @@ class _Phases(NamedTuple):
     total: _Times
     local: _Times
     remote: _Times
+    conversions: _Times | None
+    """None for APIs without conversions."""
 
 
 _FAMILIES = (
     ("totaltimems", "Time of requests to the response, in ms, by quantile of the last minutes."),
     ("localtimems", "Time of requests on the event loop until they are answered or parked, in ms."),
     ("remotetimems", "Time of parked requests to the response, in ms; 0 for requests that were not parked."),
+    ("messageconversionstimems", "Time of requests for the conversion of records between message formats, in ms."),
 )
 
 
-def _phases(api: ApiStatistics) -> _Phases:
+def _phases(api: ApiStatistics, converted: Histogram | None) -> _Phases:
     total = _Times(tuple(api.latency_ms.counts), api.latency_ms.sum)
+    conversions = None if converted is None else _Times(tuple(converted.counts), converted.sum)
     if api.parked is None:
-        return _Phases(total, total, _NONE)
+        return _Phases(total, total, _NONE, conversions)
     local, parked = api.parked.local, api.parked.total
     direct = [max(0, whole - some) for whole, some in zip(total.counts, parked.counts, strict=True)]
     return _Phases(
@@ -68,6 +73,7 @@ def _phases(api: ApiStatistics) -> _Phases:
             max(0.0, total.sum_ms - parked.sum) + local.sum,
         ),
         _Times((parked.counts[0] + sum(direct), *parked.counts[1:]), max(0.0, parked.sum - local.sum)),
+        conversions,
     )
 
 
@@ -104,15 +110,17 @@ class RequestSeries:
         now: dict[str, _Phases] = {}
         for api in list(self._statistics.apis.values()):
             if api.latency_ms.total:
-                now[api.name] = _phases(api)
+                now[api.name] = _phases(api, self._statistics.conversion_times(api.name))
             yield None
         self._rotate(now)
         base = self._base
         for phase, (name, text) in enumerate(_FAMILIES):
             yield FamilyStart(f"{_PREFIX}{name}", text, "summary")
             for api_name, times in now.items():
-                before = base[api_name][phase] if api_name in base else _NONE
-                yield from _summary(api_name, times[phase], before)
+                of_phase = times[phase]
+                if of_phase is not None:
+                    before = base[api_name][phase] if api_name in base else None
+                    yield from _summary(api_name, of_phase, before or _NONE)
 
     def _rotate(self, now: dict[str, _Phases]) -> None:
         now_s = self._clock.monotonic()

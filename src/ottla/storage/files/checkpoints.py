@@ -36,6 +36,8 @@ NO_GAPS_ABOVE: TopicPartition = (f"{_OWN}no-gaps-above", 0)
 """Entry among recovery points, of no topic: offsets missing above them are losses (`log_directory`)."""
 _CHECKSUM: TopicPartition = (f"{_OWN}crc32c", 0)
 """Entry in each file with the CRC-32C of all other lines."""
+_FEW_BYTES = 256
+"""Maximum size of an epoch checkpoint with entries that are remembered."""
 _RUNNING_BYTES = 192
 """Limit above the longest `.ottla_running`: an epoch of 19 digits, a boot's UUID of 36 characters, an incarnation's."""
 
@@ -115,12 +117,26 @@ def format_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
     """Read (epoch, start offset) entries, empty without the file. Raises CheckpointCorruption, OSError."""
-    return _parse_epoch_lines(_read_lines(disk, path), path)
+    try:
+        data = disk.read_bytes(path)
+    except FileNotFoundError:
+        return []
+    return parse_epochs(data, path)
 
 
 def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
     """Parse the content of an epoch checkpoint at `path`. Raises CheckpointCorruption."""
-    return _parse_epoch_lines(_parse_lines(data, path), path)
+    entries = _intact_epochs(data) if len(data) <= _FEW_BYTES else None
+    return _parse_epoch_lines(_parse_lines(data, path), path) if entries is None else list(entries)
+
+
+@lru_cache(maxsize=1024)
+def _intact_epochs(data: bytes) -> Sequence[tuple[int, int]] | None:
+    """Return the entries, shared by all logs with the same; None for damaged ones."""
+    try:
+        return tuple(_parse_epoch_lines(_parse_lines(data, ""), ""))
+    except CheckpointCorruption:
+        return None
 
 
 def _parse_epoch_lines(lines: list[tuple[int, str]], path: str) -> list[tuple[int, int]]:

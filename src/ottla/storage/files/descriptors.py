@@ -158,6 +158,14 @@ class Descriptor:
         pinned = self.pin()
         raise WouldBlock(key, lambda: len(pinned.read(length, position)), pin=self)
 
+    def peek(self, length: int) -> bytes:
+        """Return up to `length` bytes of the file's beginning, without leaving it open. Raises OSError."""
+        file = self._folder.disk.open(self.path)
+        try:
+            return file.read(length, 0)
+        finally:
+            file.close()
+
     @property
     def in_place(self) -> bool:
         """Return whether the open file is still the one at its name. Raises OSError if none can be opened."""

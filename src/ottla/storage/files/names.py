@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -58,6 +59,8 @@ _FUTURE = re.compile(rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}")
 _OFFSET_DIGITS = 20
 _FIRST_OFFSET = "0" * _OFFSET_DIGITS
 _MAX_NAME_LENGTH = 255
+_FEW_NAMES = 8
+"""Maximum length of a listing that is remembered."""
 
 
 @lru_cache(maxsize=16)
@@ -98,6 +101,36 @@ def is_left_over(name: str) -> bool:
             suffixes = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)
             return whole in PARTITION_FILES or any(parse_offset(whole, suffix) is not None for suffix in suffixes)
     return False
+
+
+class PartitionListing(NamedTuple):
+    """The names in a partition's directory, sorted by purpose."""
+
+    offsets: Mapping[str, Sequence[int]]
+    """Offsets in names, by suffix; see `offsets_by_suffix`."""
+    left_over: Sequence[str]
+    """Files to remove; see `is_left_over`."""
+    has_swaps: bool
+    """Whether a cleaner swap was interrupted."""
+    is_partition: bool
+    """Whether it is empty, or any name belongs to a partition."""
+
+
+def read_listing(listing: Sequence[str]) -> PartitionListing:
+    """Return the names by purpose. Directories of young logs all have the same few names, and share one result."""
+    return _read_few(tuple(listing)) if len(listing) <= _FEW_NAMES else _read_names(listing)
+
+
+def _read_names(listing: Sequence[str]) -> PartitionListing:
+    return PartitionListing(
+        offsets_by_suffix(listing),
+        tuple(filter(is_left_over, listing)),
+        any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in listing),
+        not listing or any(name.endswith(PARTITION_SUFFIXES) or name in PARTITION_FILES for name in listing),
+    )
+
+
+_read_few = lru_cache(maxsize=64)(_read_names)
 
 
 def parse_offset(name: str, suffix: str) -> int | None:

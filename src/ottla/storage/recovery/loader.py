@@ -43,6 +43,7 @@ from ottla.storage.log.log import Log, StoredLog
 from ottla.storage.log.log_segments import LogOffsets, LogSegments
 from ottla.storage.log.producer_files import load_producers
 from ottla.storage.log.swap import finish_swaps
+from ottla.storage.segment.outlines import SCAN_BYTES, Outline, outlines_of
 from ottla.storage.segment.results import LogEvents
 from ottla.storage.segment.segment import Segment
 
@@ -91,6 +92,8 @@ class _LoadState:
     unrepaired_damage: list[Damage] = field(default_factory=list)
     aborted_lost: dict[Segment, None] = field(default_factory=dict)
     """Segments with aborted transactions that have to be found again."""
+    batches: list[Outline] = field(default_factory=list)
+    """All of a small active segment, after a clean stop."""
     last_batch: bytes = b""
     """Beginning of the last batch's header, after a clean stop."""
 
@@ -104,14 +107,13 @@ def load_log(
     """
     on_loss = _nothing_lost if options.is_copy else partial(events.records_lost, partition)
     loading = _LoadState(partition, folder, options, clock, on_loss)
-    listing = _tidy_listing(folder, partition)
-    found = names.offsets_by_suffix(listing)
+    found = _tidy_listing(folder, partition).offsets
     _take_inventory(loading, found)
     _load_epochs(loading, has_file=names.LEADER_EPOCH_CHECKPOINT in found)
     end_offset = _clean_end(loading) if options.clean and not loading.epochs_damaged else None
     trusted = end_offset is not None
     if end_offset is None:
-        _recover(loading, _gaps_end(options, listing))
+        _recover(loading, _gaps_end(options, found))
         end_offset, _, _ = loading.segments[-1].search.find_end()
     if end_offset < max(options.recovery_point, options.high_watermark):
         logger.warning("%s ends at offset %d, below its known end: records were lost", folder.path, end_offset)
@@ -126,7 +128,7 @@ def load_log(
         end_offset = start_offset
     loading.epochs.truncate_from_end(end_offset)
     loading.epochs.truncate_from_start(start_offset)
-    _open_indexes(loading.segments[-1])
+    _open_indexes(loading)
     recovery_point = end_offset if trusted else min(options.recovery_point, end_offset)
     producers = load_producers(
         folder,
@@ -179,49 +181,51 @@ def _lacks_epochs(loading: _LoadState, *, trusted: bool) -> bool:
     return bool(magic == MAGIC_V2 and leader_epoch > loading.epochs.latest_epoch)
 
 
-def _gaps_end(options: LoadOptions, listing: list[str]) -> int:
+def _gaps_end(options: LoadOptions, found: Mapping[str, Sequence[int]]) -> int:
     """Return the offset up to which offsets may be missing before a segment."""
     if not options.config.compacted and not options.was_cleaned:
         return 0
     if options.gaps_end is not None:
         return options.gaps_end
     # A flush writes the leader epochs before any record counts as durable, and only durable records are cleaned.
-    return MAX_LONG if names.LEADER_EPOCH_CHECKPOINT in listing else 0
+    return MAX_LONG if names.LEADER_EPOCH_CHECKPOINT in found else 0
 
 
 def _nothing_lost(*, proved: bool) -> None:
     """Ignore losses of a copy."""
 
 
-def _tidy_listing(folder: Folder, partition: TopicPartition) -> list[str]:
+def _tidy_listing(folder: Folder, partition: TopicPartition) -> names.PartitionListing:
     """Return the file names of a partition, after completing interrupted swaps and deletions. Raises OperatorError."""
     listing = folder.disk.listdir(folder.path)
+    found = names.read_listing(listing)
     if partition[0] != names.METADATA_TOPIC:
-        _refuse_foreign(folder, listing)
-    if any(name.endswith((names.CLEANED_SUFFIX, names.SWAP_SUFFIX)) for name in listing):
+        _refuse_foreign(folder, listing, is_partition=found.is_partition)
+    if found.has_swaps:
         finish_swaps(folder)
-        listing = folder.disk.listdir(folder.path)
-    for name in filter(names.is_left_over, listing):
+        found = names.read_listing(folder.disk.listdir(folder.path))
+    for name in found.left_over:
         folder.disk.unlink(folder.join(name))
-    return listing
+    return found
 
 
-def _open_indexes(active: Segment) -> None:
+def _open_indexes(loading: _LoadState) -> None:
     """Repair or refuse damaged indexes now, rather than at an append; empty ones, as most are, are not opened."""
-    if active.data.size_bytes or not active.indexes.are_blank():
+    active = loading.segments[-1]
+    if loading.batches:
+        active.search.take_up(loading.batches)
+    elif active.data.size_bytes or not active.indexes.are_blank():
         active.search.load_timestamps()
 
 
-def _refuse_foreign(folder: Folder, listing: list[str]) -> None:
+def _refuse_foreign(folder: Folder, listing: list[str], *, is_partition: bool) -> None:
     """Raise OperatorError for a data directory with the name of a partition's; nothing in it was changed."""
     if names.META_PROPERTIES in listing:
         raise DataDirectoryError(
             f"{folder.path} is the data directory of a node, not a partition: set log.dirs (--data-dir) to it and "
             f"node.id to that of its {names.META_PROPERTIES}, or move it elsewhere"
         )
-    if listing and not any(
-        name.endswith(names.PARTITION_SUFFIXES) or name in names.PARTITION_FILES for name in listing
-    ):
+    if not is_partition:
         raise DataDirectoryError(
             f"{folder.path} has the name of a partition's directory but contains no file of one ({shown(listing)}): "
             "move it out of log.dirs"
@@ -287,9 +291,9 @@ def _load_epochs(loading: _LoadState, *, has_file: bool) -> None:
 def _clean_end(loading: _LoadState) -> int | None:
     """Return the log end offset after a clean stop; None if the active segment doesn't end with that batch."""
     segment = loading.segments[-1]
-    end_offset, end, last_position = segment.search.find_end()
+    end_offset, end, last_batch = _end_of(loading, segment)
     if end == segment.data.size_bytes:
-        loading.last_batch = segment.data.descriptor.file().read(_EPOCH_AND_MAGIC.size, last_position) if end else b""
+        loading.last_batch = last_batch
         noted = loading.options.recovery_point
         if end_offset == noted or not end or not noted:
             return end_offset
@@ -302,9 +306,29 @@ def _clean_end(loading: _LoadState) -> int | None:
     return None
 
 
+def _end_of(loading: _LoadState, segment: Segment) -> tuple[int, int, bytes]:
+    """Return offset and position after the last whole batch, and the beginning of its header.
+
+    A small segment, as most are where there are tens of thousands, is read at once and not opened.
+    """
+    data = segment.data
+    if not data.size_bytes:
+        return segment.base_offset, 0, b""
+    if data.size_bytes > SCAN_BYTES:
+        end_offset, end, position = segment.search.find_end()
+        return end_offset, end, data.descriptor.file().read(_EPOCH_AND_MAGIC.size, position) if end else b""
+    content = data.descriptor.peek(data.size_bytes)
+    batches = loading.batches = list(outlines_of(content))
+    if not batches:
+        return segment.base_offset, 0, b""
+    position, size, last_offset, _ = batches[-1]
+    return last_offset + 1, position + size, content[position : position + _EPOCH_AND_MAGIC.size]
+
+
 def _restart_empty(loading: _LoadState, start_offset: int) -> None:
     from ottla.storage.recovery.recovery import drop_segments  # imported here: rare
 
+    loading.batches = []
     drop_segments(loading.folder, loading.segments, 0)
     loading.segments.append(_new_segment(loading, start_offset))
 
@@ -315,6 +339,7 @@ def _recover(loading: _LoadState, gaps_end: int) -> None:
     from ottla.storage.recovery.recovery import recover_segment, recover_segments
 
     options, first = loading.options, 0
+    loading.batches = []
     # The file may have later epochs without any record, or with records that were truncated.
     loading.epochs.truncate_from_end(options.recovery_point)
     uncovered = UnchecksummedFields(

@@ -137,8 +137,12 @@ class LogScrubber:
 
     def _begin_round(self) -> Iterator[SegmentReading | None]:
         """Iterate over all due segments; None in between if the search takes long."""
-        keys = sorted((log.topic, log.partition) for log in self._logs.logs())
+        by_topic: dict[str, list[int]] = {}
+        for log in self._logs.logs():
+            by_topic.setdefault(log.topic, []).append(log.partition)
         self._forget_gone()
+        # Not one sort of all logs, which would take 50 ms with 50,000 of them.
+        keys = ((topic, partition) for topic in sorted(by_topic) for partition in sorted(by_topic[topic]))
         for number, key in enumerate(keys, 1):
             base_offset, before = -1, None
             while (reading := self._reading_after(key, base_offset, before)) is not None:

@@ -34,6 +34,7 @@ TIME_ENTRY_SIZE = TIME_ENTRY.size
 
 _PENDING_BYTES = 1024
 _BLOCK_ENTRIES = 256
+_LOADED_BYTES = 1024
 
 
 class IndexCorruption(Exception):
@@ -93,12 +94,23 @@ class SparseIndex:
 
     def open(self) -> None:
         """Open the existing file. Raises FileNotFoundError, IndexCorruption."""
-        size = self._descriptor.file().size()
+        self._take_size(self._descriptor.file().size())
+
+    def load(self) -> None:
+        """Like `open`, but a small file is read into memory and left closed."""
+        self._block = self._descriptor.peek(_LOADED_BYTES)
+        if len(self._block) < _LOADED_BYTES:
+            self._take_size(len(self._block))
+        else:
+            self._block = b""
+            self.open()
+
+    def _take_size(self, size: int) -> None:
         width = self._FORMAT.size
         if size % width:
             raise IndexCorruption(f"{self.path}: {size} bytes are not a multiple of the entry size")
         self._stored = size // width
-        if self._stored > 1 and not any(self._read(self._stored - 1, 1)):
+        if self._stored > 1 and not any(self.unpack(self._stored - 1)):
             raise IndexCorruption(f"{self.path}: the last entry is zero")
 
     @property

@@ -119,6 +119,27 @@ class SegmentIndexes:
         self._offset = index
         self._time = time_index
 
+    def last_entries(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
+        """Return the number of entries of the offset index of a small segment, and the last entry of each index.
+
+        They are read at once, and not kept: a start checks tens of thousands, most of which have no use for long.
+        Raises IndexCorruption, OSError.
+        """
+        index = OffsetIndex(self._folder, self._base_offset, self.suffix)
+        time_index = TimeIndex(self._folder, self._base_offset, self.suffix)
+        try:
+            index.load()
+            time_index.load()
+            return index.entry_count, index.last_entry(), time_index.last_entry()
+        finally:
+            index.close()
+            time_index.close()
+
+    def ensure_open(self) -> None:
+        """Open both indexes, or rebuild them, before an append needs them. Raises OSError."""
+        if self._offset is None or self._time is None:
+            self._open()
+
     def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> bool:
         """Add a batch at `position` to the indexes, if an entry is due.
 
@@ -141,10 +162,10 @@ class SegmentIndexes:
         self._bytes_since_entry += size
         return False
 
-    def resume(self, bytes_since_entry: int) -> None:
-        """Prepare for appends, with the bytes of the batches behind the last entry."""
+    def resume(self, entry_count: int, bytes_since_entry: int) -> None:
+        """Prepare for appends, with the number of entries, and the bytes of the batches behind the last one."""
+        self.entry_count = entry_count
         self._bytes_since_entry = bytes_since_entry
-        self.entry_count = self.offset.entry_count
 
     def repairing(self, use: Callable[[], T]) -> T:
         """Call `use` on the indexes, and again on rebuilt ones if they are damaged or removed.

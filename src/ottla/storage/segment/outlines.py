@@ -92,3 +92,21 @@ class OutlineScan:
             raise StopIteration
         self.position = position + size
         return position, size, header[BASE_OFFSET], header[MAX_TIMESTAMP]
+
+
+class _Content:
+    """A small file in memory."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, length: int, position: int) -> bytes:
+        """See `Readable`."""
+        return self._data[position : position + length]
+
+
+def outlines_of(content: bytes) -> OutlineScan:
+    """Return an iterator over the batches of a data file with this content."""
+    return OutlineScan(_Content(content), 0, len(content))

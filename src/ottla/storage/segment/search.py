@@ -9,6 +9,8 @@ Many consumers of one partition search for the same batches, so the last results
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2
 from ottla.storage.segment.data import SegmentData
 from ottla.storage.segment.index import IndexCorruption
@@ -178,9 +180,41 @@ class SegmentSearch:
         for _, _, last_offset, max_timestamp in OutlineScan(self._data.descriptor, position, self._data.size_bytes):
             if max_timestamp > timestamp:
                 timestamp, offset = max_timestamp, last_offset
-        self._indexes.resume(self._data.size_bytes - position)
+        self._indexes.resume(self._indexes.offset.entry_count, self._data.size_bytes - position)
         self._indexes.max_timestamp = timestamp
         self._indexes.max_timestamp_offset = offset
+
+    def take_up(self, outlines: Sequence[Outline]) -> None:
+        """Like `load_timestamps`, for a small segment that consists of these batches; leaves the indexes closed."""
+        indexes = self._indexes
+        try:
+            count, last_entry, time_entry = indexes.last_entries()
+            self._check_entries(last_entry, time_entry, outlines)
+        except INDEX_DAMAGE:
+            indexes.rebuild()
+            return
+        timestamp, offset = time_entry
+        _, position = last_entry
+        for start, _, last_offset, max_timestamp in outlines:
+            if start >= position and max_timestamp > timestamp:
+                timestamp, offset = max_timestamp, last_offset
+        indexes.resume(count, self._data.size_bytes - position)
+        indexes.max_timestamp = timestamp
+        indexes.max_timestamp_offset = offset
+
+    def _check_entries(
+        self, last_entry: tuple[int, int], time_entry: tuple[int, int], outlines: Sequence[Outline]
+    ) -> None:
+        """Raises IndexCorruption unless the last entries of both indexes fit the batches."""
+        last_offset, position = last_entry
+        if position and not any(each[0] == position and each[2] == last_offset for each in outlines):
+            raise IndexCorruption(f"{self._data.path}: an entry of the index names no batch at {position}")
+        timestamp, offset = time_entry
+        found = next((each[3] for each in outlines if each[2] >= offset), NO_TIMESTAMP)
+        if timestamp != NO_TIMESTAMP and (offset < self._base_offset or found != timestamp):
+            raise IndexCorruption(
+                f"{self._data.path}: no batch at offset {offset} has the timestamp of the index, {timestamp}"
+            )
 
     def load_first_timestamp(self) -> int:
         """Largest timestamp of the first batch, the base of time-based rolling; -1 if it has none.
@@ -189,6 +223,7 @@ class SegmentSearch:
         """
         if self._indexes.first_timestamp == UNLOADED:
             self.load_timestamps()
+            self._indexes.ensure_open()
             _, _, _, self._indexes.first_timestamp = self.outline_at(0) or NO_BATCH
         return self._indexes.first_timestamp
 

@@ -127,6 +127,19 @@ def test_second_member_waits_for_revocation(world: World) -> None:
     assert world.describe().group_state == "Stable"
 
 
+@pytest.mark.parametrize(("shared", "free"), [("bar", "foo"), ("foo", "bar")])
+def test_member_waits_for_partitions_of_any_topic(world: World, shared: str, free: str) -> None:
+    """Whether it waits must not depend on the order of the topics."""
+    world.join("a", [shared])
+    world.join("b", [shared, free], server_assignor="range")
+    assert world.group.members["b"].state is MemberState.UNRELEASED_PARTITIONS
+    target = world.heartbeat(member_id="a", member_epoch=2).assignment
+    world.heartbeat(member_id="a", member_epoch=2, topic_partitions=target.topic_partitions)
+    response = world.heartbeat(member_id="b", member_epoch=3)
+    gained = {"bar": [2], "foo": [3, 4, 5]}[shared]
+    assert as_dict(response.assignment) == {shared: gained, free: list(range(world.topics[free]))}
+
+
 def test_a_revocation_that_is_still_owned_is_not_done(world: World) -> None:
     world.join("a")
     world.join("b")

@@ -31,6 +31,8 @@ from ottla.server.requests.request import Request
 NO_NODE = -1
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Characters that KIP-511 allows in name and version of the client's software."""
+MAX_SOFTWARE_LENGTH = 200
+"""Characters of name and version together: longer ones are not kept, since each connection keeps its own."""
 
 
 def handle(context: AdminContext, request: Request, message: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -78,9 +80,9 @@ def note_cached(context: AdminContext, request: Request, body: bytes) -> None:
 
 
 def _note_software(request: Request, message: ApiVersionsRequest) -> None:
-    if request.api_version >= 3:
-        channel = cast(ClientChannel, request.channel)
-        channel.client_software = message.client_software_name, message.client_software_version
+    software = message.client_software_name, message.client_software_version
+    if request.api_version >= 3 and sum(map(len, software)) <= MAX_SOFTWARE_LENGTH:
+        cast(ClientChannel, request.channel).client_software = software
 
 
 API_VERSIONS = SchemaApi(

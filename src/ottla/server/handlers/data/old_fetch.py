@@ -31,7 +31,7 @@ _Outcome = ConversionResult | KafkaError | OSError
 class OldFetch(ConsumerFetch):
     """A fetch of a consumer that does not support record batches."""
 
-    __slots__ = ("_deadline_s", "_magic")
+    __slots__ = ("_deadline_s", "_elapsed_ms", "_magic")
 
     def __init__(
         self, context: DataContext, request: Request, message: ParsedFetchRequest, session: FetchContext
@@ -41,6 +41,7 @@ class OldFetch(ConsumerFetch):
         message.min_bytes = min(message.min_bytes, message.max_bytes)
         self._magic = MAGIC_V0 if request.api_version < FIRST_VERSION_WITH_V1 else MAGIC_V1
         self._deadline_s = request.started_s + message.max_wait_ms / 1000
+        self._elapsed_ms = 0.0
 
     def encode(self, done: ReadRound) -> list[Part] | None:
         """The response; None if it follows once the records are converted."""
@@ -50,12 +51,14 @@ class OldFetch(ConsumerFetch):
         offsets = [asked.fetch_offset for asked, _ in done.rows]
 
         def convert() -> list[_Outcome]:
+            began_s = self._context.clock.monotonic()
             left = self._message.max_bytes
             outcomes = []
             for at, region in regions.items():
                 outcome = _converted(region, self._magic, offsets[at], left)
                 outcomes.append(outcome)
                 left -= len(outcome.data) if isinstance(outcome, ConversionResult) else 0
+            self._elapsed_ms = (self._context.clock.monotonic() - began_s) * 1000
             return outcomes
 
         def converted(outcomes: list[_Outcome] | None, error: BaseException | None) -> None:
@@ -75,6 +78,7 @@ class OldFetch(ConsumerFetch):
             self._context.failures("Fetch", error or InvariantError("a conversion has no outcome"))
             self._request.channel.close("Fetch failed: internal error")
             return
+        self._count_conversions(done, outcomes)
         if self._request.channel.closed:
             return
         passed = False
@@ -100,6 +104,15 @@ class OldFetch(ConsumerFetch):
         if parts is None:
             raise InvariantError("a converted answer waits for another conversion")
         self._request.respond_parts(parts)
+
+    def _count_conversions(self, done: ReadRound, outcomes: dict[int, _Outcome]) -> None:
+        statistics = self._context.statistics.conversions("Fetch")
+        statistics.time_ms.observe(self._elapsed_ms)
+        image = self._context.metadata.image
+        for at, outcome in outcomes.items():
+            if isinstance(outcome, ConversionResult):
+                known = image.find(done.rows[at][0].topic)
+                statistics.count(None if known is None else known.name, outcome.record_count)
 
 
 def _converted(region: FileRegion | bytes, magic: int, offset: int, max_bytes: int) -> _Outcome:
