@@ -40,7 +40,7 @@ def key_set(number: int = 0) -> bytes:
 
 @dataclass
 class OpenIdIssuer:
-    """Signs in `user` whenever a browser comes; the fields change its responses."""
+    """Signs in `user` for every browser; the fields change the responses."""
 
     issuer: Issuer
     time_s: Callable[[], float]
@@ -55,7 +55,7 @@ class OpenIdIssuer:
     life_s: int = 300
     has_refresh: bool = False
     shows_page: bool = False
-    """Show a page with a link back, as an issuer that asks for a password."""
+    """Show a page with a link back, as the password page of an issuer."""
     failure: int = 0
     """Status of the token endpoint; 0 if it works."""
     grants: list[dict[str, str]] = field(default_factory=list)
