@@ -343,7 +343,7 @@ def test_election_is_measured_from_first_pre_vote_to_a_leader() -> None:
     assert now > began
 
 
-def test_lost_pre_vote_of_a_follower_starts_no_election() -> None:
+def test_rejected_pre_vote_of_a_follower_is_not_measured() -> None:
     raft = replica()
     raft.requests.begin_quorum_epoch(0.0, voter(1).key, LeaderAndEpoch(2, 1), ("host", 2))
     now = to_prospective(raft)
