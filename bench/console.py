@@ -62,11 +62,14 @@ ROWS = [f"{number:05d}" for number in range(50)]
 PAGES = {
     "overview": "/",
     "topics": "/topics",
-    "topic sizes": "/topic-sizes?" + "&".join(f"name=topic-{number}" for number in ROWS),
+    "flow": "/flow",
+    "topic flows": "/topic-flows?" + "&".join(f"name=topic-{number}" for number in ROWS),
     "topic form": "/create-topic",
     "topic": f"/topics/{FIRST}",
+    "topic flow": f"/topics/{FIRST}/flow",
     "records": f"/topics/{FIRST}/records",
     "record": f"/topics/{FIRST}/records/0/0",
+    "versions": f"/topics/{FIRST}/records/0/0/versions",
     "live": f"/topics/{FIRST}/live",
     "produce form": f"/topics/{FIRST}/produce",
     "topic settings": f"/topics/{FIRST}/settings",
@@ -74,11 +77,12 @@ PAGES = {
     "settings preview": f"/topics/{FIRST}/settings/preview?name=retention.ms&operation=set&value=86400000",
     "topic groups": f"/topics/{FIRST}/groups",
     "topic manage": f"/topics/{FIRST}/manage",
+    "clone preview": f"/topics/{FIRST}/clone?name=copy",
     "trim preview": f"/topics/{FIRST}/trim?before=1",
     "groups": "/groups",
-    "group lags": "/group-lags?" + "&".join(f"name=group-{number[1:]}" for number in ROWS),
+    "group flows": "/group-flows?" + "&".join(f"name=group-{number[1:]}" for number in ROWS),
     "group": f"/group?id={GROUP}",
-    "group lag": f"/group-lag?id={GROUP}",
+    "group flow": f"/group-flow?id={GROUP}",
     "reset preview": f"/group/reset?id={GROUP}&target=to_earliest",
     "cluster": "/cluster",
     "directory sizes": "/directory-sizes",
@@ -86,15 +90,22 @@ PAGES = {
     "users": "/users",
     "acls": "/acls",
     "quotas": "/quotas",
+    "clients": "/clients",
+    "subscription form": "/subscription",
+    "subscription preview": "/subscription/preview?name=all&metrics=*",
 }
 """Rows of the console's route table, and their addresses here."""
-LEFT_OUT = {"value", "export", "tail", "transaction", "user removal", "acl removal"}
+LEFT_OUT = {"value", "export", "tail", "transaction", "user removal", "acl removal", "client"}
 """Rows without a page, or without a resource here."""
 
 
 def check_pages() -> None:
     """Raises RuntimeError for a page that is not measured."""
-    rows = {row.name for row in ROUTES if row.method == "GET" and row.operation is not Operation.PUBLIC}
+    rows = {
+        row.name
+        for row in ROUTES
+        if row.method == "GET" and row.operation is not Operation.PUBLIC and row.setting is None
+    }
     if rows != PAGES.keys() | LEFT_OUT:
         raise RuntimeError(f"bench/console.py and the route table differ: {sorted(rows ^ (PAGES.keys() | LEFT_OUT))}")
 
@@ -196,10 +207,14 @@ class Visitor(threading.Thread):
 
     def run(self) -> None:
         _, cookie = self._console.get("/")
-        chosen = [path for name, path in PAGES.items() if name not in ("topic sizes", "group lags", "group lag")]
+        chosen = [
+            path
+            for name, path in PAGES.items()
+            if name not in ("flow", "topic flow", "topic flows", "group flows", "group flow")
+        ]
         page_at_s = time.monotonic() + PAGE_PAUSE_S * self._number / CONSOLES
         while not self._stopped.wait(LAG_PAUSE_S):
-            self._console.get(PAGES["group lag"], cookie)
+            self._console.get(PAGES["group flow"], cookie)
             self.requests += 1
             if time.monotonic() >= page_at_s:
                 page_at_s += PAGE_PAUSE_S
