@@ -186,6 +186,17 @@ def test_a_result_file_appears_whole_or_not_at_all(tmp_path: Path, suffix: str) 
     assert ([one.name for one in tmp_path.iterdir()], path.read_bytes()) == ([path.name], before)
 
 
+def test_signal_while_a_result_is_created_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: Path, mode: str) -> None:
+        path.touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt), ResultFile(tmp_path / "out.csv"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def current_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
@@ -194,8 +205,9 @@ def current_umask() -> int:
 
 def test_unwritable_output_is_reported_first(tmp_path: Path) -> None:
     for path in (tmp_path / "none" / "out.csv", Path("/proc/out.csv")):
-        with pytest.raises(OperatorError, match=r"out.csv can't be written: .*; name another file with --output"):
-            ResultFile(path)
+        message = r"out.csv can't be written: .*; name another file with --output"
+        with pytest.raises(OperatorError, match=message), ResultFile(path):
+            pass
 
 
 def test_a_result_that_parquet_can_not_hold(tmp_path: Path) -> None:

@@ -89,19 +89,27 @@ class ResultFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Create the file under a temporary name. Raises OperatorError."""
+        """Raises OperatorError for a kind that is not supported."""
         self._path = path
         self._kind = file_kind(path)
-        with self._write_errors():
-            self._staged = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-            self._file = self._staged.open("xb")
+        self._staged = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
 
     def __enter__(self) -> ResultFile:
+        """Create the file under a temporary name. Raises OperatorError."""
+        try:
+            with self._write_errors():
+                self._file = self._staged.open("xb")
+        except BaseException:  # a signal arrived: without this, the file would stay
+            self._remove()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
         with suppress(OSError):  # a full disk fails again here
             self._file.close()
+        self._remove()
+
+    def _remove(self) -> None:
         with suppress(OSError):
             self._staged.unlink(missing_ok=True)
 
