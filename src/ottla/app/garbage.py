@@ -27,6 +27,7 @@ MIN_GROWTH = 100_000
 GROWTH = 0.25
 """A full collection follows when there are this many more frozen objects than after the last one, at least
 `MIN_GROWTH`."""
+_FULL = 2
 
 
 def collect_garbage_rarely() -> None:
@@ -45,7 +46,9 @@ class _RareCollections:
         self._frozen = gc.get_freeze_count()
 
     def __call__(self, phase: str, info: dict[str, Any]) -> None:
-        if phase == "stop":
+        if phase == "start" and info["generation"] == _FULL:
+            gc.unfreeze()
+        elif phase == "stop":
             gc.freeze()  # this also resets the counters of older generations, so the collector never selects them
             self._until_check -= 1
             if self._until_check <= 0:
@@ -61,6 +64,5 @@ class _RareCollections:
             self._until_check = CHECKED_EVERY
 
     def _collect_all(self) -> None:
-        gc.unfreeze()
         gc.collect()
         self._frozen = gc.get_freeze_count()
