@@ -51,6 +51,7 @@ ELSEWHERE = {
     "pip install": "the Makefile installs by the same declarations",
     "ottla format --config node1.properties": "tests/cluster/test_three_hosts.py",
     "ottla start --config node1.properties": "tests/cluster/test_three_hosts.py",
+    "ottla cluster rebalance --broker": "tests/cluster/test_supervisor.py, tests/client/test_rebalance.py",
     "def test_mine": "tests/testing",
     "ottla mirror --from": "tests/clients/test_mirror_page.py",
 }
