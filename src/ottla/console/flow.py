@@ -1,7 +1,7 @@
 """Readings of topics and groups with their rates, while a page is open.
 
-There is no sampling in the background: the script of a page asks for its values again and again, and each request reads
-the present offsets with the credentials of its user. `FlowMeter` has the samples before.
+There is no sampling in the background: the script of an open page requests its values repeatedly, and each request
+reads the present offsets with the credentials of its user. `FlowMeter` has the samples before.
 """
 
 from __future__ import annotations

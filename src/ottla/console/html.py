@@ -6,8 +6,8 @@ the content security policy forbids that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import htpy as h
 from htpy import Node
@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ottla.console import formats
 from ottla.console.context import Context
+from ottla.console.paging import ListPage
 
 THEMES = ("light", "dark")
 NAVIGATION = (
@@ -253,3 +254,12 @@ def pager(context: Context, links: Sequence[tuple[str, str | None]], text: str) 
         ],
         h.span[text],
     ]
+
+
+def list_pager(context: Context, page: ListPage[Any], url: Callable[[int], str]) -> Node:
+    """Links to the pages before and after; `url` is the address of a page by its number."""
+    links = (
+        ("Previous", url(page.number - 1) if page.number > 1 else None),
+        ("Next", url(page.number + 1) if page.number < page.pages else None),
+    )
+    return pager(context, links, f"Page {page.number} of {page.pages}")

@@ -12,6 +12,7 @@ from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.console.context import Context
 from ottla.console.flow import Traffic, read_traffic
 from ottla.console.lags import existing_partitions, log_starts, topics_of
+from ottla.console.paging import ListPage, list_page
 from ottla.console.retention import SETTINGS, Distance, Retention, distance, estimate_bytes, topic_retention
 from ottla.console.unread import Age, UnreadReader, lags_of, oldest
 
@@ -58,9 +59,7 @@ class Positions(NamedTuple):
     """All positions of a group, those of one page, and sums over all of them."""
 
     all: Sequence[Position]
-    shown: Sequence[Position]
-    page: int
-    pages: int
+    page: ListPage[Position]
     rates: GroupRates
     age: Age
     note: str
@@ -87,9 +86,7 @@ def read_positions(context: Context, group: GroupDescription, number: int) -> Po
         for partition in partitions
     }
     keys = sorted({*committed, *owners})
-    pages = max(1, -(-len(keys) // ROWS))
-    number = max(1, min(number, pages))
-    shown = keys[(number - 1) * ROWS : number * ROWS]
+    shown = list_page(keys, number, ROWS).rows
     topics = topics_of(context, keys)
     traffic = read_traffic(context, topics, existing_partitions(topics, dict.fromkeys([*shown, *keys])))
     offsets = {key: each.offset for key, each in committed.items()}
@@ -114,9 +111,7 @@ def read_positions(context: Context, group: GroupDescription, number: int) -> Po
     ]
     return Positions(
         found,
-        found[(number - 1) * ROWS : number * ROWS],
-        number,
-        pages,
+        list_page(found, number, ROWS),
         group_rates(offsets, traffic.ends, traffic.records_per_s, consumed),
         _age(found),
         " ".join(each for each in (traffic.note(), reader.note()) if each),

@@ -22,6 +22,7 @@ from ottla.console.client_scrapes import ClientList, PushingClient
 from ottla.console.context import Context, PageError
 from ottla.console.html import Column
 from ottla.console.pages.overview import permitted
+from ottla.console.paging import list_page
 from ottla.console.rights import may_describe_cluster
 
 ROWS = 50
@@ -52,9 +53,7 @@ def _clients(context: Context) -> Node:
     listed = context.services.scrapes.clients()
     kept = context.query.text("filter")
     found = [each for each in listed.clients if kept.lower() in each.client_id.lower()]
-    number = context.query.number("page", 1, most=MAX_INT)
-    pages = max(1, -(-len(found) // ROWS))
-    number = max(1, min(number, pages))
+    page = list_page(found, context.query.number("page", 1, most=MAX_INT), ROWS)
     return [
         _problems(listed),
         h.form(".filter", method="get", action=context.url("/clients"), role="search")[
@@ -62,15 +61,8 @@ def _clients(context: Context) -> Node:
             h.button(type="submit")["Filter"],
             h.span(".count")[formats.counted(len(found), "client")],
         ],
-        _client_table(context, found[(number - 1) * ROWS : number * ROWS]),
-        html.pager(
-            context,
-            [
-                ("Previous", context.url("/clients", filter=kept, page=number - 1) if number > 1 else None),
-                ("Next", context.url("/clients", filter=kept, page=number + 1) if number < pages else None),
-            ],
-            f"Page {number} of {pages}",
-        ),
+        _client_table(context, page.rows),
+        html.list_pager(context, page, lambda number: context.url("/clients", filter=kept, page=number)),
     ]
 
 

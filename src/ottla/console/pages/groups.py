@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ottla.cli.offset_reset import OffsetReset, Target
 from ottla.client.views.rates import GroupRates
 from ottla.client.wire.model import CommittedOffset, GroupDescription
+from ottla.common.kafka.integers import MAX_INT
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.platform.endpoint import format_address
 from ottla.console import formats, html
@@ -19,6 +20,7 @@ from ottla.console.context import Context, PageError, version_of
 from ottla.console.flow import read_groups
 from ottla.console.html import Column
 from ottla.console.lags import existing_partitions, topics_of
+from ottla.console.paging import list_page
 from ottla.console.positions import Position, Positions, read_positions
 from ottla.console.unread import Age, group_ages
 from ottla.search.scopes import parse_time
@@ -49,10 +51,7 @@ def show(context: Context) -> Response:
     query = context.query
     wanted = query.text("filter").lower()
     found = [each for each in context.cluster.groups.find() if wanted in each.group_id.lower()]
-    number = query.number("page", 1, most=1_000_000)
-    pages = max(1, -(-len(found) // ROWS))
-    number = max(1, min(number, pages))
-    shown = found[(number - 1) * ROWS : number * ROWS]
+    page = list_page(found, query.number("page", 1, most=MAX_INT), ROWS)
     rows = [
         (
             h.a(href=context.url("/group", id=each.group_id))[html.name(each.group_id)],
@@ -61,7 +60,7 @@ def show(context: Context) -> Response:
             each.protocol_type or "-",
             *(html.live(f"{index}-{field}") for field in LAG_FIELDS),
         )
-        for index, each in enumerate(shown)
+        for index, each in enumerate(page.rows)
     ]
     columns = (Column("Group"), Column("State"), Column("Type"), Column("Protocol"), *LAG_COLUMNS)
     kept = query.text("filter")
@@ -75,15 +74,8 @@ def show(context: Context) -> Response:
             h.span(".count")[formats.counted(len(found), "group")],
         ],
         html.table("Groups", columns, rows, empty="No group matches."),
-        html.live_note(context.url("/group-flows", name=[each.group_id for each in shown])) if shown else None,
-        html.pager(
-            context,
-            [
-                ("Previous", context.url("/groups", filter=kept, page=number - 1) if number > 1 else None),
-                ("Next", context.url("/groups", filter=kept, page=number + 1) if number < pages else None),
-            ],
-            f"Page {number} of {pages}",
-        ),
+        html.live_note(context.url("/group-flows", name=[each.group_id for each in page.rows])) if page.rows else None,
+        html.list_pager(context, page, lambda number: context.url("/groups", filter=kept, page=number)),
         active="groups",
     )
 
@@ -144,7 +136,7 @@ def show_one(context: Context) -> Response:
             ("Assignor", html.name(group.assignor or "-")),
             ("Coordinator", f"{group.coordinator.node_id} ({format_address(*group.coordinator[1:3])})"),
         ),
-        html.live_note(context.url("/group-flow", id=group_id, page=positions.page), positions.note),
+        html.live_note(context.url("/group-flow", id=group_id, page=positions.page.number), positions.note),
         html.live_chart("Lag while this page is open", "records") if positions.rates.lag is not None else None,
         _topic_table(context, positions),
         h.h2["Partitions"],
@@ -199,7 +191,7 @@ def flow(context: Context) -> Response:
     rates = positions.rates
     cells = dict(zip(LAG_FIELDS, _lag_texts(rates, positions.age), strict=True))
     cells["written"] = formats.rate(rates.produced_per_s)
-    for each in positions.shown:
+    for each in positions.page.rows:
         cells |= {f"{field}-{each.name}": text for field, text in _position_texts(each).items()}
     return html.flow_response(cells, note=positions.note, chart=(rates.lag, formats.number(rates.lag)))
 
@@ -244,7 +236,7 @@ def _topic_table(context: Context, positions: Positions) -> Node:
 
 
 def _position_table(context: Context, positions: Positions) -> Node:
-    most = max((each.lag or 0 for each in positions.shown), default=0)
+    most = max((each.lag or 0 for each in positions.page.rows), default=0)
     columns = (
         Column("Topic"),
         Column("Partition", is_number=True),
@@ -258,7 +250,7 @@ def _position_table(context: Context, positions: Positions) -> Node:
         Column("Member"),
     )
     rows = []
-    for each in positions.shown:
+    for each in positions.page.rows:
         texts = {field: html.live(f"{field}-{each.name}", text) for field, text in _position_texts(each).items()}
         is_short = each.distance is not None and each.distance.is_short
         rows.append(
@@ -276,16 +268,9 @@ def _position_table(context: Context, positions: Positions) -> Node:
 
 
 def _position_pager(context: Context, group_id: str, positions: Positions) -> Node:
-    if positions.pages == 1:
+    if positions.page.pages == 1:
         return None
-
-    def link(number: int) -> str | None:
-        return context.url("/group", id=group_id, page=number) if 1 <= number <= positions.pages else None
-
-    page = positions.page
-    return html.pager(
-        context, [("Previous", link(page - 1)), ("Next", link(page + 1))], f"Page {page} of {positions.pages}"
-    )
+    return html.list_pager(context, positions.page, lambda number: context.url("/group", id=group_id, page=number))
 
 
 def _member_table(group: GroupDescription) -> Node:

@@ -24,6 +24,7 @@ from ottla.console import formats, html
 from ottla.console.context import Context, PageError
 from ottla.console.errors import sentence
 from ottla.console.html import Column
+from ottla.console.paging import list_page
 from ottla.console.rights import may_describe_cluster, readable_topics
 from ottla.console.tables import TableIndex, TopicOwners, owners_of
 
@@ -93,9 +94,7 @@ def show(context: Context) -> Response:
     listed, visible = _index(context).tables(), visible_tables(context)
     kept = context.query.text("filter")
     found = [name for name in visible.names if kept.lower() in name.lower()]
-    number = context.query.number("page", 1, most=MAX_INT)
-    pages = max(1, -(-len(found) // ROWS))
-    number = max(1, min(number, pages))
+    page = list_page(found, context.query.number("page", 1, most=MAX_INT), ROWS)
     return html.page(
         context,
         "Pipelines",
@@ -112,15 +111,8 @@ def show(context: Context) -> Response:
         if visible.unknown
         else None,
         h.p(".hint")[f"{formats.counted(listed.left_out, 'more table')} not listed."] if listed.left_out else None,
-        _table(context, found[(number - 1) * ROWS : number * ROWS]),
-        html.pager(
-            context,
-            [
-                ("Previous", context.url("/pipelines", filter=kept, page=number - 1) if number > 1 else None),
-                ("Next", context.url("/pipelines", filter=kept, page=number + 1) if number < pages else None),
-            ],
-            f"Page {number} of {pages}",
-        ),
+        _table(context, page.rows),
+        html.list_pager(context, page, lambda number: context.url("/pipelines", filter=kept, page=number)),
         active="pipelines",
     )
 
@@ -212,7 +204,7 @@ def show_one(context: Context) -> Response:
     """One table: size, lag of each partition, loads, and the latest dead letters."""
     name = context.audit["table"] = context.query.required("name")
     if not _is_visible(context, name):
-        raise PageError(404, "There is no such table, or you may not see it.")
+        raise PageError(404, "This table does not exist, or you may not see it.")
     try:
         content = _contents(context, name)
     except BrokerUnreachable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import htpy as h
 from htpy import Node
@@ -17,6 +17,7 @@ from ottla.client.wire.model import (
     ResourceType,
 )
 from ottla.common.kafka.ids import uuid_to_string
+from ottla.common.kafka.integers import MAX_INT
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError
@@ -25,6 +26,7 @@ from ottla.console.flow_meter import led_partitions
 from ottla.console.html import Column
 from ottla.console.pages.overview import permitted
 from ottla.console.pages.topics import health_badge, replication_factor
+from ottla.console.paging import list_page
 from ottla.console.topic_parts import topic_heading
 from ottla.console.unread import group_ages, lags_of
 
@@ -39,11 +41,8 @@ GROUPS_BUDGET_S = 3.0
 def show(context: Context) -> Response:
     """Partitions with leaders, ISR, offsets and bytes."""
     topic = context.cluster.topics.get(context.path["topic"])
-    number = context.query.number("page", 1, most=1_000_000)
-    pages = max(1, -(-len(topic.partitions) // ROWS))
-    number = max(1, min(number, pages))
-    shown = topic.partitions[(number - 1) * ROWS : number * ROWS]
-    keys = [(topic.name, each.index) for each in shown if each.is_led]
+    page = list_page(topic.partitions, context.query.number("page", 1, most=MAX_INT), ROWS)
+    keys = [(topic.name, each.index) for each in page.rows if each.is_led]
     starts, no_offsets = permitted(lambda: context.cluster.records.offsets_at(keys, EARLIEST_TIMESTAMP))
     ends = {} if starts is None else context.cluster.records.offsets_at(keys, LATEST_TIMESTAMP)
     sizes, no_sizes = permitted(lambda: context.cluster.log_directories.partition_sizes(topic.name))
@@ -65,16 +64,9 @@ def show(context: Context) -> Response:
         html.live_note(context.topic_url(topic.name, "/flow")),
         html.live_chart("Records written while this page is open", "records/s"),
         h.h2["Partitions"],
-        _partitions(shown, starts or {}, ends, sizes, topic.name),
-        html.pager(
-            context,
-            [
-                ("Previous", context.topic_url(topic.name, page=number - 1) if number > 1 else None),
-                ("Next", context.topic_url(topic.name, page=number + 1) if number < pages else None),
-            ],
-            f"Page {number} of {pages}",
-        )
-        if pages > 1
+        _partitions(page.rows, starts or {}, ends, sizes, topic.name),
+        html.list_pager(context, page, lambda number: context.topic_url(topic.name, page=number))
+        if page.pages > 1
         else None,
         active="topics",
     )
@@ -92,7 +84,7 @@ def flow(context: Context) -> Response:
 
 
 def _partitions(
-    shown: tuple[PartitionInfo, ...],
+    shown: Sequence[PartitionInfo],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     sizes: Mapping[int, int] | None,

@@ -21,6 +21,7 @@ from ottla.console.errors import FORBIDDEN, sentence
 from ottla.console.flow import read_traffic, topic_traffic
 from ottla.console.flow_meter import MAX_PARTITIONS, led_partitions
 from ottla.console.html import Column
+from ottla.console.paging import list_page
 
 ROWS = 50
 LIVE_FIELDS = ("size", "records", "bytes")
@@ -40,11 +41,8 @@ def show(context: Context) -> Response:
         if wanted in name.lower() and (with_internal or not topic.is_internal)
     ]
     topics = _sorted(topics, sort, is_descending=is_descending)
-    number = query.number("page", 1, most=MAX_INT)
-    pages = max(1, -(-len(topics) // ROWS))
-    number = max(1, min(number, pages))
-    shown = topics[(number - 1) * ROWS : number * ROWS]
-    names = [topic.name for topic in shown]
+    page = list_page(topics, query.number("page", 1, most=MAX_INT), ROWS)
+    names = [topic.name for topic in page.rows]
     kept = {"filter": query.text("filter"), "internal": query.text("internal")}
     order = {"sort": sort, "descending": query.text("descending")}
     return html.page(
@@ -57,16 +55,9 @@ def show(context: Context) -> Response:
             else None,
         ),
         _filter(context, len(topics)),
-        _table(context, shown, kept, sort, is_descending=is_descending),
+        _table(context, page.rows, kept, sort, is_descending=is_descending),
         html.live_note(context.url("/topic-flows", name=names)) if names else None,
-        html.pager(
-            context,
-            [
-                ("Previous", context.url("/topics", **kept, **order, page=number - 1) if number > 1 else None),
-                ("Next", context.url("/topics", **kept, **order, page=number + 1) if number < pages else None),
-            ],
-            f"Page {number} of {pages}",
-        ),
+        html.list_pager(context, page, lambda number: context.url("/topics", **kept, **order, page=number)),
         active="topics",
     )
 

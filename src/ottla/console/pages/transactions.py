@@ -8,9 +8,11 @@ from starlette.responses import Response
 
 from ottla.cli.txn import STATES
 from ottla.client.wire.model import TransactionDescription, TransactionFilters
+from ottla.common.kafka.integers import MAX_INT
 from ottla.console import formats, html
 from ottla.console.context import Context, PageError, version_of
 from ottla.console.html import Column
+from ottla.console.paging import list_page
 
 ROWS = 100
 OPEN = "Ongoing"
@@ -22,9 +24,7 @@ def show(context: Context) -> Response:
     state, wanted = query.choice("state", ("", *STATES)), query.text("filter").lower()
     found = context.cluster.transactions.find(TransactionFilters(states=(state,) if state else ()))
     matching = [each for each in found if wanted in each.transactional_id.lower()]
-    number = query.number("page", 1, most=1_000_000)
-    pages = max(1, -(-len(matching) // ROWS))
-    number = max(1, min(number, pages))
+    page = list_page(matching, query.number("page", 1, most=MAX_INT), ROWS)
     rows = [
         (
             h.a(href=context.url("/transaction", id=each.transactional_id))[html.name(each.transactional_id)],
@@ -32,7 +32,7 @@ def show(context: Context) -> Response:
             str(each.producer_id),
             str(each.coordinator_id),
         )
-        for each in matching[(number - 1) * ROWS : number * ROWS]
+        for each in page.rows
     ]
     columns = (
         Column("Transactional id"),
@@ -52,14 +52,7 @@ def show(context: Context) -> Response:
             h.span(".count")[formats.counted(len(matching), "transactional id")],
         ],
         html.table("Transactions", columns, rows, empty="No transactional id matches."),
-        html.pager(
-            context,
-            [
-                ("Previous", context.url("/transactions", **kept, page=number - 1) if number > 1 else None),
-                ("Next", context.url("/transactions", **kept, page=number + 1) if number < pages else None),
-            ],
-            f"Page {number} of {pages}",
-        ),
+        html.list_pager(context, page, lambda number: context.url("/transactions", **kept, page=number)),
         h.p(".hint")[
             "A transaction that stays open holds back readers with read_committed. 'ottla txn hanging' finds those "
             "that no coordinator will end."
