@@ -11,16 +11,18 @@ from ottla.app.clock import SystemClock, SystemRng
 from ottla.app.disk import RealDisk
 from ottla.app.pool import ThreadPool
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.common.errors import ProtocolError
+from ottla.common.errors import ErrorCode, ProtocolError
 from ottla.common.kafka.acl import ANONYMOUS
 from ottla.common.platform.channel import Dispatcher, Part
 from ottla.common.platform.clock import Clock
 from ottla.common.platform.endpoint import Endpoint, ListenerInfo
 from ottla.common.platform.runtime import NodeRuntime
+from ottla.coordinator.runtime import CoordinatorState
 from ottla.metrics.registry import MetricsRegistry
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -153,6 +155,14 @@ class Connection:
         (result,) = self.ask(CreateTopicsRequest(topics=[topic]), 7).topics
         assert result.error_code == 0, result.error_message
         return bytes(result.topic_id)
+
+    def coordinate(self, *keys: str, key_type: int = 0) -> None:
+        """Find the coordinator of these keys, and wait until all its partitions are loaded."""
+        found = self.ask(FindCoordinatorRequest(coordinator_keys=list(keys), key_type=key_type), 6).coordinators
+        assert [each.error_code for each in found] == [ErrorCode.NONE] * len(keys), found
+        parts = self.server.broker.parts
+        runtime = parts.transactions.runtime if key_type else parts.groups.runtime
+        self.server.run_until(lambda: runtime.state_counts()[CoordinatorState.ACTIVE] == runtime.partition_count)
 
     def produce(
         self, topic: str | bytes, *values: bytes, partition: int = 0, acks: int = -1, version: int = 0, **batch: Any

@@ -244,7 +244,7 @@ def test_transactional_id_does_not_bypass_acls(world: World) -> None:
     world.root.create_topic("secret")
     world.allow(creation(TOPIC, "t", WRITE), creation(TXN, "mine", WRITE))
     for connection in (world.root, world.alice):
-        connection.ask(FindCoordinatorRequest(coordinator_keys=["mine"], key_type=1), 4)
+        connection.coordinate("mine", key_type=1)
     begin = InitProducerIdRequest(transactional_id="theirs", transaction_timeout_ms=1000)
     assert world.alice.ask(begin, 4).error_code == NO_TXN
     begin.transactional_id = "mine"
@@ -269,9 +269,9 @@ def test_transactional_id_does_not_bypass_acls(world: World) -> None:
 
 
 def test_group_id_does_not_bypass_acls(world: World) -> None:
-    for connection in (world.root, world.alice):
-        connection.ask(FindCoordinatorRequest(coordinator_keys=["theirs"], key_type=0), 4)
     alice = world.alice
+    world.root.coordinate("theirs")
+    alice.ask(FindCoordinatorRequest(coordinator_keys=["theirs"], key_type=0), 4)
     join = JoinGroupRequest(
         group_id="theirs",
         session_timeout_ms=10_000,
@@ -293,7 +293,7 @@ def test_pattern_subscription_matches_describable_topics_only(world: World) -> N
     world.root.create_topic("t1")
     world.root.create_topic("secret")
     world.allow(creation(GROUP, "g", READ), creation(TOPIC, "t", DESCRIBE, resource_pattern_type=PatternType.PREFIXED))
-    world.alice.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 4)
+    world.alice.coordinate("g")
 
     def heartbeat(epoch: int, **fields: Any) -> Any:
         message = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m" * 22, member_epoch=epoch, **fields)

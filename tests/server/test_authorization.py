@@ -369,8 +369,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, by
     server = Server(tmp_path_factory.mktemp("authorization"), auto_create_topics_enable="true")
     client = server.connect()
     topic_id = client.create_topic("t")
-    client.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 4)
-    client.ask(FindCoordinatorRequest(coordinator_keys=["x"], key_type=1), 4)
+    client.coordinate("g")
+    client.coordinate("x", key_type=1)
     yield server, topic_id
     server.stop()
     server.loop.close()
@@ -475,11 +475,13 @@ def test_lists_omit_items_without_describe(server: Server, client: Connection) -
         for topic in ("t", "secret"):
             commit = offset_commit(name=topic)
             commit.group_id = group
-            client.ask(FindCoordinatorRequest(coordinator_keys=[group], key_type=0), 4)
-            client.ask(commit, 8)
-    client.ask(FindCoordinatorRequest(coordinator_keys=["x", "y"], key_type=1), 4)
+            client.coordinate(group)
+            (committed,) = client.ask(commit, 8).topics
+            assert committed.partitions[0].error_code == 0
+    client.coordinate("x", "y", key_type=1)
     for transactional_id in ("x", "y"):
-        client.ask(InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000), 4)
+        begin = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
+        assert client.ask(begin, 4).error_code == 0
     alice = asking(server, (DESCRIBE, TOPIC, "t"), (DESCRIBE, GROUP, "g"), (DESCRIBE, TXN, "x"))
     for version in (0, 1, 12):
         listed = alice.ask(MetadataRequest(topics=None if version else []), version)
@@ -503,7 +505,7 @@ def test_lists_omit_items_without_describe(server: Server, client: Connection) -
 def test_unauthorized_items_of_a_request_are_refused(server: Server, client: Connection) -> None:
     client.create_topic("t")
     client.create_topic("secret")
-    client.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 4)
+    client.coordinate("g")
     alice = asking(server, (READ, TOPIC, "t"), (WRITE, TOPIC, "t"), (DESCRIBE, TOPIC, "t"), (DESCRIBE, GROUP, "g"))
     both = produce_request("t", b"x")
     both.topic_data += produce_request("secret", b"x").topic_data

@@ -250,7 +250,7 @@ def test_partitions_of_one_topic_are_committed_in_parts(stepped: Server) -> None
     )
     other = OffsetCommitRequestTopic(name="unknown", partitions=[OffsetCommitRequestPartition(partition_index=0)])
     request = OffsetCommitRequest(group_id="g", topics=[other, wide, other])
-    client.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    client.coordinate("g")
     first, middle, last = client.ask(request, 9).topics
     assert (first.name, middle.name, last.name) == ("unknown", "wide", "unknown")
     assert [each.partition_index for each in middle.partitions] == numbers
@@ -274,7 +274,7 @@ def test_offsets_of_many_partitions_are_fetched_in_parts(stepped: Server, versio
     many, few = f"many-{version}", f"few-{version}"
     client.create_topic(many, 1400)
     client.create_topic(few, 2)
-    client.ask(FindCoordinatorRequest(coordinator_keys=["offsets"]), 4)
+    client.coordinate("offsets")
     committed = OffsetCommitRequestTopic(
         name=many,
         partitions=[OffsetCommitRequestPartition(partition_index=i, committed_offset=i + 7) for i in range(1400)],

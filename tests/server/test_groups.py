@@ -12,7 +12,6 @@ import pytest
 from ottla.common.errors import ErrorCode, OperatorError
 from ottla.coordinator.group.offsets.committed_offset import unpack
 from ottla.coordinator.group.records import OffsetPlace, decode_record, encode_record
-from ottla.coordinator.runtime import CoordinatorState
 from ottla.coordinator.runtime.key_hash import partition_for
 from ottla.protocol.header import decode_response, encode_response
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -45,14 +44,6 @@ from .harness import Connection, Server
 OFFSETS_TOPIC = "__consumer_offsets"
 KAFKAS_LOGS = Path(__file__).parent / "kafka_consumer_offsets"
 FAST = {"group_initial_rebalance_delay_ms": "0"}
-
-
-def coordinate(client: Connection, group: str = "g") -> None:
-    """Find the coordinator, and wait until all is loaded."""
-    (found,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group]), 6).coordinators
-    assert found.error_code == ErrorCode.NONE, found.error_message
-    runtime = client.server.broker.parts.groups.runtime
-    client.server.run_until(lambda: runtime.state_counts()[CoordinatorState.ACTIVE] == runtime.partition_count)
 
 
 def join(client: Connection, group: str = "g", member_id: str = "", **fields: Any) -> JoinGroupResponse:
@@ -136,7 +127,7 @@ def join_after_finding(client: Connection) -> int:
 
 def test_the_settings_of_the_topic(make_server: Callable[..., Server]) -> None:
     client = make_server(offsets_topic_num_partitions="3", offsets_topic_segment_bytes=str(2**20)).connect()
-    coordinate(client)
+    client.coordinate("g")
     image = client.server.broker.parts.publisher.image
     assert len(image.topics[OFFSETS_TOPIC].partitions) == 3
     assert image.topic_configs(OFFSETS_TOPIC)["segment.bytes"] == str(2**20)
@@ -187,7 +178,7 @@ def test_failed_describe_is_answered_in_each_version(version: int) -> None:
 def test_the_life_of_a_member(make_server: Callable[..., Server]) -> None:
     client = make_server(**FAST).connect()
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     joined = join(client)
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
     assert joined.leader == joined.member_id
@@ -220,7 +211,7 @@ def test_committed_offsets_survive_a_restart(make_server: Callable[..., Server])
     server = make_server(**FAST)
     client = server.connect()
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     assert [commit(client, "t", offset) for offset in range(10)] == [0] * 10
     joined = join(client, "members", group_instance_id="i")
     me: dict[str, Any] = {"group_id": "members", "member_id": joined.member_id, "generation_id": 1}
@@ -228,16 +219,16 @@ def test_committed_offsets_survive_a_restart(make_server: Callable[..., Server])
     client.ask(SyncGroupRequest(group_instance_id="i", assignments=[assignment], **me), 4)
     server.restart()
     client = server.connect()
-    coordinate(client)
+    client.coordinate("g")
     assert committed(client, "t") == 9
-    coordinate(client, "members")
+    client.coordinate("members")
     assert client.ask(HeartbeatRequest(group_instance_id="i", **me), 4).error_code == 0
 
 
 def test_waiting_members_are_answered_when_the_broker_stops(make_server: Callable[..., Server]) -> None:
     server = make_server()
     client = server.connect()
-    coordinate(client)
+    client.coordinate("g")
     request = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=10_000,
@@ -253,7 +244,7 @@ def test_waiting_members_are_answered_when_the_broker_stops(make_server: Callabl
 
 def test_the_log_holds_kafkas_records(client: Connection) -> None:
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     assert commit(client, "t", 5) == 0
     index = partition_for("g", 50)
     (record,) = [
@@ -281,7 +272,7 @@ def stored(server: Server, index: int) -> bytes:
 
 def test_commits_of_one_turn_share_a_batch(client: Connection) -> None:
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     others = [client.server.connect() for _ in range(5)]
     request = OffsetCommitRequest(
         group_id="g",
@@ -295,7 +286,7 @@ def test_commits_of_one_turn_share_a_batch(client: Connection) -> None:
 
 def test_offsets_of_a_deleted_topic_go(client: Connection) -> None:
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     assert commit(client, "t", 5) == 0
     client.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
     while committed(client, "t") != -1:
@@ -303,14 +294,14 @@ def test_offsets_of_a_deleted_topic_go(client: Connection) -> None:
 
 
 def test_clients_cannot_write_to_the_offsets_topic(client: Connection) -> None:
-    coordinate(client)
+    client.coordinate("g")
     answer = client.produce(OFFSETS_TOPIC, b"forged", key=b"k")
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_the_consumer_protocol_follows_its_feature(make_server: Callable[..., Server]) -> None:
     client = make_server().connect()
-    coordinate(client)
+    client.coordinate("g")
     heartbeat = ConsumerGroupHeartbeatRequest(
         group_id="g", member_id="m" * 22, rebalance_timeout_ms=1000, subscribed_topic_names=["t"], topic_partitions=[]
     )
@@ -340,7 +331,7 @@ def test_records_of_apache_kafka_are_written_as_they_were_read() -> None:
 def test_groups_that_apache_kafka_left_are_loaded(make_server: Callable[..., Server]) -> None:
     """gc and gk each have a static member that is expected to rejoin; gm changed its protocol while it had members."""
     server = make_server()
-    coordinate(server.connect())
+    server.connect().coordinate("g")
     server.stop()
     data = server.directory / "data"
     (data / ".kafka_cleanshutdown").unlink()
@@ -350,7 +341,7 @@ def test_groups_that_apache_kafka_left_are_loaded(make_server: Callable[..., Ser
         shutil.copy(path, segment)
     server.start()
     client = server.connect()
-    coordinate(client)
+    client.coordinate("g")
     listed = client.ask(ListGroupsRequest(), 5).groups
     assert sorted((group.group_id, group.group_type, group.group_state) for group in listed) == [
         ("gc", "classic", "Stable"),
@@ -365,9 +356,9 @@ def test_groups_that_apache_kafka_left_are_loaded(make_server: Callable[..., Ser
 
 def test_several_groups_in_one_fetch(client: Connection) -> None:
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     for offset, group in enumerate("abc"):
-        coordinate(client, group)
+        client.coordinate(group)
         assert commit(client, "t", offset, group=group) == 0
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=g, topics=None) for g in "cax"])
     groups = client.ask(request, 9).groups
@@ -376,14 +367,14 @@ def test_several_groups_in_one_fetch(client: Connection) -> None:
 
 
 def test_offset_delete_of_no_group(client: Connection) -> None:
-    coordinate(client)
+    client.coordinate("g")
     assert client.ask(OffsetDeleteRequest(group_id="g"), 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_the_gauges(make_server: Callable[..., Server]) -> None:
     client = make_server(**FAST).connect()
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     commit(client, "t", 5)
     join(client, "g2" if partition_for("g2", 50) == partition_for("g", 50) else "g")
     registry = client.server.registry
@@ -404,11 +395,11 @@ def test_the_gauges(make_server: Callable[..., Server]) -> None:
 
 def test_deleted_offsets_topic_is_recreated_empty(client: Connection) -> None:
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     assert commit(client, "t", 5) == 0
     client.ask(DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC]), 5)
     assert commit(client, "t", 6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    coordinate(client)
+    client.coordinate("g")
     assert committed(client, "t") == -1
     assert commit(client, "t", 7) == 0
     assert committed(client, "t") == 7

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.common.errors import ErrorCode
-from ottla.coordinator.runtime import CoordinatorState
 from ottla.metrics.exposition import render
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -181,19 +179,12 @@ def test_offsets_by_segments(client):
     assert list_offsets(client, 1 << 50, 2) == [3, 2]
 
 
-def find_coordinator(client):
-    """Also wait until all of its groups are loaded."""
-    assert client.ask(FindCoordinatorRequest(key="g"), 0).error_code == 0
-    runtime = client.server.broker.parts.groups.runtime
-    client.server.run_until(lambda: runtime.state_counts()[CoordinatorState.ACTIVE] == runtime.partition_count)
-
-
 @pytest.mark.parametrize("version", [0, 1])
 def test_offsets_of_old_clients_are_those_of_the_group(client, version):
     client.create_topic("t")
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="m")
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
-    find_coordinator(client)
+    client.coordinate("g")
     committed = client.ask(OffsetCommitRequest(group_id="g", topics=topics), version)
     assert committed.topics[0].partitions[0].error_code == 0
     for asked in (0, 1, 5):

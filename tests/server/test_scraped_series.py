@@ -18,7 +18,6 @@ from ottla.metrics.exposition import LINES_PER_SLICE, render
 from ottla.metrics.registry import LATENCY_BOUNDS_MS, MetricsRegistry
 from ottla.metrics.series import Collector
 from ottla.protocol.messages.fetch import FetchResponse
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -181,8 +180,7 @@ class TestGroups:
         client.create_topic("t", 2)
         client.produce("t", b"a", b"b", b"c")
         client.produce("t", b"a", b"b", partition=1)
-        client.ask(FindCoordinatorRequest(key="g"), 3)
-        server.run_until(lambda: len(server.broker.parts.groups.runtime.active_shards()) == 2)
+        client.coordinate("g")
         commit(client, 'the "g"', "t", {0: 1, 1: 2})
         return server, client
 

@@ -20,7 +20,7 @@ from ottla.record.control import end_transaction_marker
 from .harness import Connection, Server, produce_request
 from .test_transactions import producer
 from .test_write_txn_markers import codes, marker
-from .transactional import TransactionalProducer, completed, find_coordinator, latest, read, until
+from .transactional import TRANSACTION, TransactionalProducer, completed, find_coordinator, latest, read, until
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 
@@ -203,7 +203,7 @@ def test_many_transactional_ids_are_bounded_by_expiry(make_server: Callable[...,
         transactional_id_expiration_ms="1",
         transaction_remove_expired_transaction_cleanup_interval_ms="20",
     ).connect()
-    find_coordinator(client, "t")
+    client.coordinate("t", key_type=TRANSACTION)
     for number in range(3000):
         init = InitProducerIdRequest(transactional_id=f"id-{number}", transaction_timeout_ms=1000)
         assert client.ask(init, 5).error_code == 0

@@ -18,7 +18,7 @@ from ottla.record.batch import iter_batches
 from ottla.record.control import ControlRecordType, EndMarker, control_record_type
 
 from .harness import Connection, Server
-from .test_groups import commit, coordinate, join, stored
+from .test_groups import commit, join, stored
 from .transactional import TransactionalProducer, completed, find_coordinator, until
 
 
@@ -40,7 +40,7 @@ UNSTABLE = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
 def coordinated(client: Connection) -> Connection:
     """A topic, and a loaded group coordinator."""
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     return client
 
 
@@ -70,7 +70,7 @@ def test_the_group_may_be_added_before_its_topic_is_there(client: Connection, co
     client.create_topic("t")
     sender = producer(client, 1)
     assert sender.add_offsets("g") == ErrorCode.NONE
-    coordinate(client)
+    client.coordinate("g")
     assert sender.commit_offset("g", "t", 5) == ErrorCode.NONE
     assert sender.end(commit=committed) == ErrorCode.NONE
     completed(sender)
@@ -103,19 +103,19 @@ def test_a_restart_finds_them_pending(make_server: Callable[..., Server]) -> Non
     server = make_server()
     client = server.connect()
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     sender = producer(client)
     assert sender.commit_offset("g", "t", 5) == ErrorCode.NONE
     server.restart()
     sender.client = client = server.connect()
-    coordinate(client)
+    client.coordinate("g")
     assert offset(client) == UNSTABLE
     assert sender.end() == ErrorCode.NONE
     completed(sender)
     assert offset(client) == (ErrorCode.NONE, 5)
     server.restart()
     client = server.connect()
-    coordinate(client)
+    client.coordinate("g")
     assert offset(client) == (ErrorCode.NONE, 5)
 
 
@@ -200,7 +200,7 @@ def test_foreign_producer_cannot_commit_offsets(coordinated: Connection) -> None
 def test_the_generation_fences(make_server: Callable[..., Server]) -> None:
     client = make_server(group_initial_rebalance_delay_ms="0").connect()
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     joined = join(client)
     assert joined.generation_id == 1
     sender = producer(client)
@@ -216,6 +216,6 @@ def test_the_generation_fences(make_server: Callable[..., Server]) -> None:
 def test_disabled_verification_verifies_nothing(make_server: Callable[..., Server]) -> None:
     client = make_server(transaction_partition_verification_enable="false").connect()
     client.create_topic("t")
-    coordinate(client)
+    client.coordinate("g")
     assert asked(client, producer(client, 1), 3) == ErrorCode.NONE
     assert offset(client) == UNSTABLE

@@ -19,7 +19,7 @@ from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 from .harness import Connection, Server
-from .transactional import TransactionalProducer, completed, find_coordinator, latest, read, until
+from .transactional import TRANSACTION, TransactionalProducer, completed, find_coordinator, latest, read, until
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_transactional_id_is_listed_and_survives_a_restart(client: Connection)
     producer(client, "two")
     client.server.restart()
     client = client.server.connect()
-    find_coordinator(client, "one")
+    client.coordinate("one", key_type=TRANSACTION)
     listed = client.ask(ListTransactionsRequest(), 2).transaction_states
     assert {(each.transactional_id, each.transaction_state) for each in listed} == {("one", "Empty"), ("two", "Empty")}
     again = producer(client, "one")
