@@ -152,6 +152,7 @@ class Console(NamedTuple):
 def console(server: Ottla) -> Iterator[Console]:
     """`ottla console` of the broker, on a free port."""
     ready, log = server.home / "console.json", server.home / "console.log"
+    ready.unlink(missing_ok=True)  # of the console before
     command = [sys.executable, "-m", "ottla", "console", "-b", server.bootstrap_servers, "--port", "0"]
     with log.open("wb") as output:
         process = subprocess.Popen(

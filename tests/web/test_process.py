@@ -59,6 +59,14 @@ def test_tables_of_a_console_need_its_port():
     assert done.stderr.endswith("--console-tables requires --console-port\n")
 
 
+def test_start_removes_the_ready_file_of_an_earlier_console(tmp_path):
+    ready = tmp_path / "ready.json"
+    ready.write_text('{"url": "http://127.0.0.1:1"}')
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("console", "--port", str(taken.getsockname()[1]), "--ready-file", str(ready))
+    assert (done.returncode, ready.exists()) == (2, False)
+
+
 def test_credentials_in_client_properties_are_refused(tmp_path):
     properties = tmp_path / "client.properties"
     properties.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=x y=z;\n")

@@ -31,7 +31,7 @@ from ottla.common.config.ignored_settings import read_ignored
 from ottla.common.config.properties import load_properties
 from ottla.common.errors import OperatorError
 from ottla.common.platform.disk_refusal import disk_refusal
-from ottla.common.platform.files import read_file
+from ottla.common.platform.files import prepare_ready_file, read_file
 from ottla.common.runbooks import LOCKED_OUT_BY_A_SETTING
 from ottla.storage.files.names import LOCK_FILE
 
@@ -265,22 +265,3 @@ def read_token(options: StartOptions) -> str | None:
             f"create it with `openssl rand -hex 32 > {path}`"
         )
     return token
-
-
-def prepare_ready_file(path: str | None) -> str | None:
-    """The absolute path; the file of an earlier run is removed, since it is outdated. Raises OperatorError."""
-    if path is None:
-        return None
-    path = os.path.abspath(path)
-    folder = os.path.dirname(path)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OperatorError(f"no file can be created in {folder}: choose another path for --ready-file")
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return path
-    except OSError as error:
-        raise OperatorError(
-            f"the ready file {path} can't be replaced: {error.strerror}: choose another path with --ready-file"
-        ) from error
-    return path

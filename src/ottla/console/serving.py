@@ -24,6 +24,7 @@ from ottla.client.wire.connection import parse_bootstrap_servers
 from ottla.client.wire.security import ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.common.platform.endpoint import format_address
+from ottla.common.platform.files import prepare_ready_file
 from ottla.console.application import create_application
 from ottla.console.audit import write_audit_log
 from ottla.console.client_scrapes import ClientScrapes
@@ -137,6 +138,7 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     masks = MaskPolicy() if options.masks is None else read_masks(options.masks, rng.random_bytes(SECRET_BYTES))
     _check_certificate(options.tls)
     write_audit_log(options.audit_log)
+    ready_file = prepare_ready_file(options.ready_file)
     listening = _bind(options.host, options.port)
     settings = settings._replace(port=listening.getsockname()[1])
     clock = _Clock()
@@ -172,7 +174,7 @@ def serve(options: ServeOptions, stop_with_pipe: int | None) -> None:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     with contextlib.closing(listening):
-        asyncio.run(_run(uvicorn.Server(config), listening, settings.address, options.ready_file, stop_with_pipe))
+        asyncio.run(_run(uvicorn.Server(config), listening, settings.address, ready_file, stop_with_pipe))
 
 
 async def _run(

@@ -10,6 +10,8 @@ import os
 import stat
 from typing import BinaryIO
 
+from ottla.common.errors import OperatorError
+
 
 def read_file(path: str, limit: int) -> bytes:
     """Read a file, or a pipe, of at most `limit` bytes.
@@ -54,3 +56,22 @@ def open_regular(path: str, *, buffering: int = -1) -> BinaryIO:
 
 def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def prepare_ready_file(path: str | None) -> str | None:
+    """The absolute path; the file of an earlier run is removed, since it is outdated. Raises OperatorError."""
+    if path is None:
+        return None
+    path = os.path.abspath(path)
+    folder = os.path.dirname(path)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OperatorError(f"no file can be created in {folder}: choose another path for --ready-file")
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise OperatorError(
+            f"the ready file {path} can't be replaced: {error.strerror}: choose another path with --ready-file"
+        ) from error
+    return path
