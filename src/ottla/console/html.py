@@ -245,7 +245,7 @@ def flow_response(
     return JSONResponse(content)
 
 
-def pager(context: Context, links: Sequence[tuple[str, str | None]], text: str) -> Node:
+def pager(links: Sequence[tuple[str, str | None]], text: str) -> Node:
     """Links between pages; one without an address is shown as not available."""
     return h.nav(".pager", aria_label="Pages of the list")[
         [
@@ -256,10 +256,10 @@ def pager(context: Context, links: Sequence[tuple[str, str | None]], text: str) 
     ]
 
 
-def list_pager(context: Context, page: ListPage[Any], url: Callable[[int], str]) -> Node:
+def list_pager(page: ListPage[Any], url: Callable[[int], str]) -> Node:
     """Links to the pages before and after; `url` is the address of a page by its number."""
     links = (
         ("Previous", url(page.number - 1) if page.number > 1 else None),
         ("Next", url(page.number + 1) if page.number < page.pages else None),
     )
-    return pager(context, links, f"Page {page.number} of {page.pages}")
+    return pager(links, f"Page {page.number} of {page.pages}")

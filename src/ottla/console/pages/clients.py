@@ -62,7 +62,7 @@ def _clients(context: Context) -> Node:
             h.span(".count")[formats.counted(len(found), "client")],
         ],
         _client_table(context, page.rows),
-        html.list_pager(context, page, lambda number: context.url("/clients", filter=kept, page=number)),
+        html.list_pager(page, lambda number: context.url("/clients", filter=kept, page=number)),
     ]
 
 

@@ -75,7 +75,7 @@ def show(context: Context) -> Response:
         ],
         html.table("Groups", columns, rows, empty="No group matches."),
         html.live_note(context.url("/group-flows", name=[each.group_id for each in page.rows])) if page.rows else None,
-        html.list_pager(context, page, lambda number: context.url("/groups", filter=kept, page=number)),
+        html.list_pager(page, lambda number: context.url("/groups", filter=kept, page=number)),
         active="groups",
     )
 
@@ -270,7 +270,7 @@ def _position_table(context: Context, positions: Positions) -> Node:
 def _position_pager(context: Context, group_id: str, positions: Positions) -> Node:
     if positions.page.pages == 1:
         return None
-    return html.list_pager(context, positions.page, lambda number: context.url("/group", id=group_id, page=number))
+    return html.list_pager(positions.page, lambda number: context.url("/group", id=group_id, page=number))
 
 
 def _member_table(group: GroupDescription) -> Node:

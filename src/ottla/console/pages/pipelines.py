@@ -112,7 +112,7 @@ def show(context: Context) -> Response:
         else None,
         h.p(".hint")[f"{formats.counted(listed.left_out, 'more table')} not listed."] if listed.left_out else None,
         _table(context, page.rows),
-        html.list_pager(context, page, lambda number: context.url("/pipelines", filter=kept, page=number)),
+        html.list_pager(page, lambda number: context.url("/pipelines", filter=kept, page=number)),
         active="pipelines",
     )
 

@@ -146,7 +146,6 @@ def _result(context: Context, topic: str, page: RecordPage, number: int, links: 
         h.p(".hint", role="status")[formats.visible(_summary(page.report))],
         _table(context, topic, page.hits, fields),
         html.pager(
-            context,
             [
                 ("Previous", context.topic_url(topic, "/records", **links, page=number - 1) if number > 1 else None),
                 (next_title, context.topic_url(topic, "/records", **links, page=number + 1) if page.has_next else None),
@@ -221,7 +220,7 @@ def show_one(context: Context) -> Response:
         f"Record {partition}:{offset} of {topic}",
         topic_heading(context, topic, "records"),
         h.h2[f"Record at offset {offset} of partition {partition}"],
-        html.pager(context, [("Previous offset", beside(offset - 1)), ("Next offset", beside(offset + 1))], ""),
+        html.pager([("Previous offset", beside(offset - 1)), ("Next offset", beside(offset + 1))], ""),
         masking_note(masking_of(context, topic)),
         content,
         active="topics",

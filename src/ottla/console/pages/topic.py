@@ -65,9 +65,7 @@ def show(context: Context) -> Response:
         html.live_chart("Records written while this page is open", "records/s"),
         h.h2["Partitions"],
         _partitions(page.rows, starts or {}, ends, sizes, topic.name),
-        html.list_pager(context, page, lambda number: context.topic_url(topic.name, page=number))
-        if page.pages > 1
-        else None,
+        html.list_pager(page, lambda number: context.topic_url(topic.name, page=number)) if page.pages > 1 else None,
         active="topics",
     )
 

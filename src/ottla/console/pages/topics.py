@@ -57,7 +57,7 @@ def show(context: Context) -> Response:
         _filter(context, len(topics)),
         _table(context, page.rows, kept, sort, is_descending=is_descending),
         html.live_note(context.url("/topic-flows", name=names)) if names else None,
-        html.list_pager(context, page, lambda number: context.url("/topics", **kept, **order, page=number)),
+        html.list_pager(page, lambda number: context.url("/topics", **kept, **order, page=number)),
         active="topics",
     )
 

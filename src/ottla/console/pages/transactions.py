@@ -52,7 +52,7 @@ def show(context: Context) -> Response:
             h.span(".count")[formats.counted(len(matching), "transactional id")],
         ],
         html.table("Transactions", columns, rows, empty="No transactional id matches."),
-        html.list_pager(context, page, lambda number: context.url("/transactions", **kept, page=number)),
+        html.list_pager(page, lambda number: context.url("/transactions", **kept, page=number)),
         h.p(".hint")[
             "A transaction that stays open holds back readers with read_committed. 'ottla txn hanging' finds those "
             "that no coordinator will end."

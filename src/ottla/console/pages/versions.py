@@ -95,7 +95,6 @@ def _compared(context: Context, topic: str, hit: Hit, other: Hit) -> Node:
     return [
         html.facts(("Older version", _fact(context, topic, older)), ("Newer version", _fact(context, topic, newer))),
         html.pager(
-            context,
             [
                 ("Previous version", _url(context, topic, older, compare=PREVIOUS)),
                 ("Next version", _url(context, topic, newer, compare=NEXT)),
