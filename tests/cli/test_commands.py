@@ -143,18 +143,32 @@ def test_unreachable_broker_prints_one_line(arguments, nowhere):
 def test_unregister_with_replicas_names_the_next_command(monkeypatch):
     """`--unregister --execute` would fail with the same message."""
     partition = PartitionInfo(0, 4, 0, (4,), (4,), ())
-    brokers = [BrokerInfo(4, "a", 1, None), BrokerInfo(5, "b", 1, None)]
     client = SimpleNamespace(
         brokers=SimpleNamespace(all=lambda: [SimpleNamespace(node_id=4, fenced=True)]),
-        describe=lambda: SimpleNamespace(brokers=brokers),
         topics=SimpleNamespace(all=lambda: {"t": SimpleNamespace(name="t", partitions=[partition])}),
     )
-    monkeypatch.setattr("ottla.cli.cluster.open_cluster", lambda servers: nullcontext(client))
+    monkeypatch.setattr("ottla.cli.decommission.open_cluster", lambda servers: nullcontext(client))
     result = CliRunner().invoke(cli, ["cluster", "decommission", "4", "--unregister", "--execute"])
     assert result.exit_code == 2
     assert "has 1 replica: move them with `ottla cluster decommission 4 --execute`, then run --unregister again" in (
         result.stderr
     )
+
+
+def test_decommission_names_a_replica_that_can_not_move(monkeypatch):
+    """The other replica of its partition is not in sync."""
+    partition = PartitionInfo(0, 4, 0, (4, 5), (4,), ())
+    client = SimpleNamespace(
+        brokers=SimpleNamespace(all=lambda: [SimpleNamespace(node_id=4, fenced=False)]),
+        describe=lambda: SimpleNamespace(brokers=[BrokerInfo(number, "a", 1, None) for number in (4, 5, 6)]),
+        topics=SimpleNamespace(all=lambda: {"t": SimpleNamespace(name="t", partitions=[partition])}),
+        reassignments=SimpleNamespace(all=dict),
+        log_directories=SimpleNamespace(all=list),
+    )
+    monkeypatch.setattr("ottla.cli.decommission.open_cluster", lambda servers: nullcontext(client))
+    result = CliRunner().invoke(cli, ["cluster", "decommission", "4", "--execute"])
+    assert result.exit_code == 2
+    assert "broker 4 still has 1 replica, such as that of t-0" in result.stderr
 
 
 @pytest.mark.parametrize("digits", [5, 10, 19, 40, 5000])
