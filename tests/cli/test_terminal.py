@@ -112,6 +112,21 @@ def test_terminal_shortens_long_names_under_the_same_header(environment: dict[st
         piped(environment, "topic", "delete", name, "--yes")
 
 
+def test_waiting_consumer_reports_its_position(environment: dict[str, str]) -> None:
+    name = f"waiting-{next(NUMBERS)}"
+    piped(environment, "produce", name, "-q", stdin=b"a\nb\n")
+
+    def consumed(*arguments: str) -> str:
+        return on_terminal(environment, "consume", name, *arguments).decode()
+
+    waits = f"waiting for new records of {name} from offset 2"
+    assert f"{waits}; --from-beginning prints earlier records" in consumed("--timeout", "0.1")
+    assert f"{waits}; --from-beginning starts at the first record" in consumed("-g", name, "--timeout", "0.1")
+    assert "waiting" not in consumed("-g", name, "--from-beginning", "--max", "2")
+    again = consumed("-g", name, "--from-beginning", "--timeout", "0.1")
+    assert f"{waits}, which group {name} has committed; `ottla group reset-offsets`" in again
+
+
 @pytest.mark.parametrize(
     ("widths", "width", "longest"),
     [
