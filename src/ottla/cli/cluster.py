@@ -238,15 +238,13 @@ def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: st
 
 @cluster.command(
     examples=(
-        "ottla cluster reassign --topic clicks --replication-factor 3 --execute",
+        "ottla cluster reassign clicks --replication-factor 3 --execute",
         "ottla cluster reassign --plan moves.json --throttle 20000000 --execute",
         "ottla cluster reassign --status",
         "ottla cluster reassign --cancel --execute",
     )
 )
-@click.option(
-    "--topic", "names", multiple=True, metavar="TOPIC", shell_complete=complete_topic, help="Topic to change."
-)
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
 @click.option("--replication-factor", type=click.IntRange(min=1), help="New number of replicas of each partition.")
 @click.option(
     "--plan",
@@ -286,7 +284,7 @@ def reassign(
                 print_dry_run()
             return
         if (plan is None) == (replication_factor is None):
-            raise OperatorError("give either --plan, or --topic and --replication-factor")
+            raise OperatorError("give either --plan, or topics and --replication-factor")
         if plan is not None:
             targets = read_plan(plan)
         elif names and replication_factor is not None:
@@ -294,7 +292,7 @@ def reassign(
                 client.describe().brokers, client.topics.all(), list(dict.fromkeys(names)), replication_factor
             )
         else:
-            raise OperatorError("--replication-factor needs a --topic")
+            raise OperatorError("--replication-factor needs topics")
         _move(client, targets, throttle, execute=execute, wait=not no_wait, as_json=as_json)
 
 

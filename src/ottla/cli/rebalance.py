@@ -52,6 +52,7 @@ GOAL_NAMES = ("rack", "bytes", "partitions", "leaders")
         "ottla cluster rebalance --throttle 20000000 --execute",
     ),
 )
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
 @click.option(
     "--by",
     "goals",
@@ -69,22 +70,14 @@ GOAL_NAMES = ("rack", "bytes", "partitions", "leaders")
     multiple=True,
     help="Broker that gets replicas; may be repeated; by default, all.",
 )
-@click.option(
-    "--topic",
-    "names",
-    multiple=True,
-    metavar="TOPIC",
-    shell_complete=complete_topic,
-    help="Topic that may move; by default, all.",
-)
 @throttle_option
 @click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
 @json_option
 @connection_options
 def rebalance(
+    names: tuple[str, ...],
     goals: tuple[str, ...],
     filled: tuple[int, ...],
-    names: tuple[str, ...],
     throttle: int | None,
     execute: bool,
     as_json: bool,
@@ -92,8 +85,8 @@ def rebalance(
 ) -> None:
     """Spread replicas and leaders over brokers.
 
-    Replicas keep their number and their spread over racks. Partitions that are not fully in sync are left as they are.
-    An interrupted rebalance continues when the command is run again.
+    Moves partitions of the given topics, or of all. Replicas keep their number and their spread over racks. Partitions
+    that are not fully in sync are left as they are. An interrupted rebalance continues when the command is run again.
     """
     from ottla.client.wire.failure import TopicNotFound
 
