@@ -255,6 +255,7 @@ def test_added_broker_gets_its_share_by_a_rebalance(supervise: Callable[..., Sup
     assert "Nothing to move." in ottla(*command, *options)
     assert stored(second.bootstrap_servers, "t") == [str(number) for number in range(20)]
     second.stop()
+    assert not re.search(r"^\[\d\] .* INFO ", second.log(), re.MULTILINE), "brokers log from WARNING"
     assert "has 4 brokers" in ottla("start", "--brokers", "3", "--data-dir", str(second.data_dir), code=2)
 
 

@@ -209,7 +209,11 @@ Examples:
 )
 @click.option("--stop-with-pipe", type=int, hidden=True, help="File descriptor; stop at its end of file.")
 @click.option("--audit-log", type=PATH, metavar="FILE", help="Audit log file of denied requests and changes.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Minimum log level.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    help="Minimum log level  [default: info; warning for each broker of --brokers]",
+)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Log format.")
 def start(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
