@@ -97,7 +97,7 @@ class RootGroup(click.Group):
 
 PURE_ADVICE = (
     "The compiled modules are missing, so Ottla needs more CPU time per record: install a C compiler and reinstall "
-    "Ottla with `pip install --force-reinstall --no-cache-dir`."
+    "Ottla with `pip install --force-reinstall --no-cache-dir --no-binary ottla`."
 )
 
 
