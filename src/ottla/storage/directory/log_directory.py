@@ -191,6 +191,8 @@ class LogDirectory:
         folder = Folder(self._descriptors, self._join(name))
         log = load_log(folder, key, options, clock=self._clock, rng=self._rng, events=self._events)
         log.producers.verification_enabled = self.defaults.verification_enabled
+        log.offsets.changes = log.segments.changes = changes = self.checkpoints.changes
+        changes.pending = True
         return log
 
     def shutdown(self, broker_epoch: int) -> None:
@@ -297,6 +299,7 @@ class LogDirectory:
             raise
         log.moved_to(path)
         self.logs[key] = self.futures.pop(key)
+        self.checkpoints.changes.pending = True
         try:
             self._disk.fsync_dir(self.path)
         except OSError as error:
