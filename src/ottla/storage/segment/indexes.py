@@ -283,9 +283,9 @@ class SegmentIndexes:
 
     def finish_rebuild(self, *, is_active: bool = False) -> None:
         """Write the indexes after the last batch. On a full disk the entries stay in memory until a flush writes
-        them. The last entry of the time index follows for an active segment when it is rolled or closed.
+        them. An active segment that needed no entry keeps empty files until it is rolled or closed.
         """
-        if self.max_timestamp >= 0 and not is_active:
+        if self.max_timestamp >= 0 and not (is_active and self._time is None):
             self.time.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         with contextlib.suppress(OSError):
             self.write()
