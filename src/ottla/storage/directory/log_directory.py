@@ -92,6 +92,7 @@ class LogDirectory:
         self.futures = held.futures
         """Copies that move here from other directories of the node (`future_logs`)."""
         self.compacted_logs = held.compacted
+        self.logs_with_key_filters = held.with_key_filters
         self.health = DirectoryHealth(path, clock, partial(on_offline, self))
         self.notes = IncarnationNotes(disk, path)
         self.checkpoints = DirectoryCheckpoints(disk, path, held, self.health, self.notes)
