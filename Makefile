@@ -43,6 +43,8 @@
 #   make bench-mirror [ARGS=...]   a topic copied to another cluster, beside Apache Kafka's MirrorMaker 2
 #   make bench-size [ARGS=...]     appends and tail reads from 1 to 50 GB of log, and from 1 to 5,000 partitions
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
+#   make release                   build source archive, wheels, SBOM, checksums and notes in dist/, and try each wheel;
+#                                  ARGS='--python python3.12' for a single Python
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
 #   make clean                     remove everything that other targets installed and built
 #
@@ -99,12 +101,15 @@ ZOOKEEPER := .cache/compat/java-zookeeper/pom.xml
 # Spark's Kafka connector, and an environment with the pyspark that it is for.
 CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.txt
 
+# Renders the chart for Kubernetes.
+HELM := .cache/helm/helm
+
 # One stamp file per set of extras, rebuilt when the declarations, the pins or the compiled modules change. Only .base
 # compiles; the others add their extra to the installed package.
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/protocol/_hot.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx src/ottla/search/_byte_search.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare cluster clean
+.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare release cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -116,17 +121,17 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: $(BIN)/python $(DECLARED)
-	@echo "Installing Ottla and its requirements into $(VENV), about 50 MB; a C compiler makes it faster"
+	@echo "Installing Ottla and its requirements into $(VENV), about 90 MB; a C compiler makes it faster"
 	@PIP_CONSTRAINT=constraints.txt $(PIP) -e .
 	@touch $@
 
 $(VENV)/.pipeline: $(VENV)/.base
-	@echo "Installing the pipeline's packages, Spark and a Java runtime among them: about 1 GB"
+	@echo "Installing the pipeline's packages, Spark and a Java runtime among them: about 1.4 GB"
 	@$(PIP) 'ottla[pipeline,iceberg,object-stores,duckdb,connect,plots]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	@echo "Installing the requirements of the tests, about 80 MB"
+	@echo "Installing the requirements of the tests, about 200 MB"
 	@$(PIP) 'ottla[test]'
 	@touch $@
 
@@ -167,7 +172,7 @@ test: $(VENV)/.test $(if $(call tested,pipeline),$(VENV)/.pipeline) $(if $(call 
 	@$(if $(NAMED),:,$(SELECT) short tests > $(VENV)/tests.txt)
 	$(RUN) $(if $(NAMED),,@$(VENV)/tests.txt) $(ARGS)
 
-test-all: $(VENV)/.test $(VENV)/.pipeline $(VENV)/.bench $(VENV)/.kerberos
+test-all: $(VENV)/.test $(VENV)/.pipeline $(VENV)/.bench $(VENV)/.kerberos $(HELM)
 	OTTLA_TESTS=all $(RUN) tests $(ARGS)
 
 test-changed: $(VENV)/.test $(VENV)/.pipeline $(VENV)/.bench $(VENV)/.kerberos
@@ -279,6 +284,18 @@ bench-size: $(VENV)/.bench $(KAFKA)
 
 bench-compare: $(VENV)/.bench
 	$(BIN)/python bench compare $(BASE) $(ARGS)
+
+# Compiled here; tests of the chart are skipped without Helm.
+$(HELM):
+	-@command -v go > /dev/null && GOBIN=$(abspath $(@D)) go install helm.sh/helm/v3/cmd/helm@v3.22.0
+
+# In an environment of its own: nothing of it is installed with Ottla, and NOTICE does not name its licences.
+.cache/release/requirements.txt: release/requirements.txt | $(BIN)/python
+	@echo "Installing the tools of a release"
+	@$(BIN)/python -m venv $(@D) && $(@D)/bin/pip --disable-pip-version-check install -q -r $< && cp $< $@
+
+release: .cache/release/requirements.txt
+	.cache/release/bin/python -m release $(ARGS)
 
 cluster: $(VENV)/.base
 	$(BIN)/ottla start --brokers 3 --data-dir ./ottla-cluster $(ARGS)

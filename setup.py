@@ -1,8 +1,10 @@
 """Builds the compiled modules; everything else is in pyproject.toml.
 
-They are optional: without a C compiler the build goes on and the pure-Python twins serve.
+They are optional: without a C compiler the build continues and the pure-Python twins serve. With `OTTLA_PURE=1` they
+are left out, and the wheel is for every machine.
 """
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -61,5 +63,6 @@ setup(
     ext_modules=[
         Extension(f"ottla.{name.replace('/', '.')}", [f"src/ottla/{name}.pyx"])
         for name in ("api/_messages", "protocol/_hot", "record/_batch", "record/_keys", "search/_byte_search")
+        if os.environ.get("OTTLA_PURE") != "1"
     ],
 )

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 SECTIONS = {
     "Guides": ["docs/guides/*.md"],
-    "Operations": ["docs/operations/README.md", "docs/operations/*.md"],
+    "Operations": ["docs/operations/README.md", "docs/operations/*.md", "deploy/helm/ottla/*.md"],
     "Runbooks": ["docs/operations/runbooks/*.md"],
     "Reference": ["docs/guarantees.md", "docs/evidence.md", "docs/configuration.md", "docs/reference/*.md"],
     "Internals": ["docs/internals/architecture.md", "docs/internals/*.md"],

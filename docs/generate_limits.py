@@ -266,8 +266,9 @@ METADATA = [
     row("topics being auto-created", "server.metadata.topic_creation.MAX_ON_DEMAND"),
     row("metadata records of one admin request or part", "controller.result.MAX_RECORDS_PER_USER_OP"),
     row(
-        "metadata records that the controller prepares, or a follower replays, in one turn of the event loop",
+        "metadata records that a controller prepares, or a follower decodes or replays, in one turn of the event loop",
         "controller.result.RECORDS_PER_TURN",
+        "quorum.fetcher.RECORDS_PER_FETCH_TURN",
         "quorum.driver.MESSAGES_PER_TURN",
     ),
     row(

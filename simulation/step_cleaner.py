@@ -12,7 +12,7 @@ from functools import partial
 from ottla.common.errors import InvariantError
 from ottla.common.platform.disk import Disk
 from ottla.storage.compaction.cleaning import CleanedGroup
-from ottla.storage.compaction.worker import CleaningTask, RoundFailure, WorkerReport, run_round
+from ottla.storage.compaction.worker import RoundFailure, WorkerReport, WorkerTask, run_round
 
 
 class StepWorker:
@@ -28,7 +28,7 @@ class StepWorker:
         self._report: Callable[[WorkerReport], None] | None = None
         self._stopped = False
 
-    def begin(self, task: CleaningTask, report: Callable[[WorkerReport], None]) -> None:
+    def begin(self, task: WorkerTask, report: Callable[[WorkerReport], None]) -> None:
         """See `Worker`."""
         if self._round is not None:
             raise InvariantError(f"a pass over {task.directory} begins before the last one has ended")

@@ -149,10 +149,22 @@ def test_apache_kafka_serves_a_directory_of_ottla(kafka_of: Callable[[str], str]
     with Kafka(kafka_of("4.4"), CONFIGS, voters_in_log=True) as kafka:
         with Broker(data_dir=kafka.log_dirs, configs=BROKER_CONFIGS) as ours:
             Filling(ours.bootstrap_servers, kafka.data_dirs, "consumer")
+            build_key_filters(ours, kafka.data_dirs)
             before = content(ours.bootstrap_servers)
         kafka.start()
         assert content(kafka.bootstrap_servers) == before
         abort_open_transaction(kafka.bootstrap_servers, "open")
+
+
+def build_key_filters(ours: Broker, data_dirs: list[Path]) -> None:
+    """Leave files beside the segments that Apache Kafka does not know."""
+    admin = AdminClient(client(ours.bootstrap_servers))
+    alter(admin, ConfigResource(ResourceType.TOPIC, "held-back"), "ottla.search.index", "key")
+    deadline = time.monotonic() + TIMEOUT_S
+    while not any(path for directory in data_dirs for path in directory.glob("held-back-0/*.keyfilter")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    alter(admin, ConfigResource(ResourceType.TOPIC, "held-back"), "ottla.search.index", "none")
 
 
 def adopt(data_dirs: list[Path]) -> dict[str, Any]:

@@ -266,3 +266,13 @@ def test_files_after_each_step_of_a_log(tools: JavaTools, stages: list[Path]) ->
     assert [row[:3] for row in theirs(output)] == [
         (one.batch.base_offset, one.batch.last_offset, one.batch.records_count) for one in batches
     ]
+
+
+def test_key_filters_are_ignored(tools: JavaTools, tmp_path: Path) -> None:
+    """A file of a kind that Apache Kafka does not know, beside a segment."""
+    segment, filters = (tmp_path / f"{0:020d}{suffix}" for suffix in (".log", ".keyfilter"))
+    segment.write_bytes(build_batch([RecordData(1, b"k", b"v")]))
+    filters.write_bytes(b"OKF1")
+    output = tools.run("kafka-dump-log", "--files", f"{segment},{filters}")
+    assert "baseOffset: 0 " in output
+    assert "gnoring unknown file" in output

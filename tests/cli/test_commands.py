@@ -143,18 +143,32 @@ def test_unreachable_broker_prints_one_line(arguments, nowhere):
 def test_unregister_with_replicas_names_the_next_command(monkeypatch):
     """`--unregister --execute` would fail with the same message."""
     partition = PartitionInfo(0, 4, 0, (4,), (4,), ())
-    brokers = [BrokerInfo(4, "a", 1, None), BrokerInfo(5, "b", 1, None)]
     client = SimpleNamespace(
         brokers=SimpleNamespace(all=lambda: [SimpleNamespace(node_id=4, fenced=True)]),
-        describe=lambda: SimpleNamespace(brokers=brokers),
         topics=SimpleNamespace(all=lambda: {"t": SimpleNamespace(name="t", partitions=[partition])}),
     )
-    monkeypatch.setattr("ottla.cli.cluster.open_cluster", lambda servers: nullcontext(client))
+    monkeypatch.setattr("ottla.cli.decommission.open_cluster", lambda servers: nullcontext(client))
     result = CliRunner().invoke(cli, ["cluster", "decommission", "4", "--unregister", "--execute"])
     assert result.exit_code == 2
     assert "has 1 replica: move them with `ottla cluster decommission 4 --execute`, then run --unregister again" in (
         result.stderr
     )
+
+
+def test_decommission_names_a_replica_that_can_not_move(monkeypatch):
+    """The other replica of its partition is not in sync."""
+    partition = PartitionInfo(0, 4, 0, (4, 5), (4,), ())
+    client = SimpleNamespace(
+        brokers=SimpleNamespace(all=lambda: [SimpleNamespace(node_id=4, fenced=False)]),
+        describe=lambda: SimpleNamespace(brokers=[BrokerInfo(number, "a", 1, None) for number in (4, 5, 6)]),
+        topics=SimpleNamespace(all=lambda: {"t": SimpleNamespace(name="t", partitions=[partition])}),
+        reassignments=SimpleNamespace(all=dict),
+        log_directories=SimpleNamespace(all=list),
+    )
+    monkeypatch.setattr("ottla.cli.decommission.open_cluster", lambda servers: nullcontext(client))
+    result = CliRunner().invoke(cli, ["cluster", "decommission", "4", "--execute"])
+    assert result.exit_code == 2
+    assert "broker 4 still has 1 replica, such as that of t-0" in result.stderr
 
 
 @pytest.mark.parametrize("digits", [5, 10, 19, 40, 5000])
@@ -180,12 +194,12 @@ def test_unregister_with_replicas_names_the_next_command(monkeypatch):
         "cluster voters add N --listener CONTROLLER://host:9093",
         "cluster voters add 4 --listener CONTROLLER://host:N",
         "cluster decommission N --throttle N",
-        "cluster reassign --topic t --replication-factor 1 --throttle N",
+        "cluster reassign t --replication-factor 1 --throttle N",
         "cluster features upgrade --feature group.version=N",
         "log move t --broker N --to /tmp",
-        "group reset-offsets g --topic t --to-offset N",
-        "group reset-offsets g --topic t --shift-by N",
-        "group reset-offsets g --topic t --by-duration Nw",
+        "group reset-offsets g t --to-offset N",
+        "group reset-offsets g t --shift-by N",
+        "group reset-offsets g t --by-duration Nw",
         "consume t --offset N",
         "consume t --partition N",
         "consume t --max N",
@@ -355,6 +369,9 @@ def test_a_plan_is_read_from_a_file_only(tmp_path):
         "format --config PIPE --data-dir DIR",
         "format --cluster-id 2v6DyEs_QqqMYFjaPzw5Ow --no-initial-controllers --data-dir PIPE",
         "adopt PIPE",
+        "backup DIR --data-dir PIPE",
+        "backup DIR --config PIPE",
+        "restore PIPE --data-dir DIR",
         "log scrub PIPE",
         "log dump PIPE",
         "log cleaner PIPE",

@@ -107,7 +107,7 @@ def test_a_group_with_a_member(run, servers, filled, protocol):
         refused = run(group, "reset-offsets", filled, "--all-topics", "--to-earliest", "--execute", exit_code=1)
         assert "is Stable with 1 member" in refused.stderr
         assert "still has members" in run(group, "delete", filled, exit_code=1).stderr
-        refused = run(group, "delete-offsets", filled, "--topic", filled, exit_code=1)
+        refused = run(group, "delete-offsets", filled, filled, exit_code=1)
         assert "a member is subscribed to the topic" in refused.stderr
         assert partitions(run, filled) == {0: (10, 10, 0), 1: (10, 10, 0)}
         member.send_signal(signal.SIGINT)
@@ -121,14 +121,14 @@ def test_a_group_with_a_member(run, servers, filled, protocol):
 
 def test_offsets_are_reset_in_every_way(run, filled):
     run(consume, filled, "--group", filled, "--from-beginning", "--stop-at-end")
-    both = ["--topic", filled]
+    both = [filled]
     assert reset(run, filled, *both, "--to-earliest") == {0: (10, 0), 1: (10, 0)}
     assert partitions(run, filled) == {0: (10, 10, 0), 1: (10, 10, 0)}  # a dry run
     dry = run(group, "reset-offsets", filled, *both, "--to-earliest")
     assert "Dry run" in dry.stderr
     assert reset(run, filled, *both, "--to-offset", "4", "--execute") == {0: (10, 4), 1: (10, 4)}
     assert partitions(run, filled) == {0: (4, 10, 6), 1: (4, 10, 6)}
-    assert reset(run, filled, "--topic", f"{filled}:1", "--shift-by", "-3", "--execute") == {1: (4, 1)}
+    assert reset(run, filled, f"{filled}:1", "--shift-by", "-3", "--execute") == {1: (4, 1)}
     assert reset(run, filled, "--all-topics", "--shift-by", "100") == {0: (4, 10), 1: (1, 10)}
     assert reset(run, filled, "--all-topics", "--to-offset", "99") == {0: (4, 10), 1: (1, 10)}
     assert reset(run, filled, *both, "--to-current") == {0: (4, 4), 1: (1, 1)}
@@ -147,10 +147,10 @@ def test_offsets_are_reset_in_every_way(run, filled):
 
 def test_offsets_and_groups_are_deleted(run, filled):
     for name in (filled, f"{filled}-b"):
-        run(group, "reset-offsets", name, "--topic", filled, "--to-latest", "--execute")
-    assert run(group, "delete-offsets", filled, "--topic", f"{filled}:0").stdout.startswith("Deleted 1 offset of")
+        run(group, "reset-offsets", name, filled, "--to-latest", "--execute")
+    assert run(group, "delete-offsets", filled, f"{filled}:0").stdout.startswith("Deleted 1 offset of")
     assert partitions(run, filled) == {1: (10, 10, 0)}
-    assert run(group, "delete-offsets", filled, "--topic", "other").stdout.startswith("Deleted 0 offsets of")
+    assert run(group, "delete-offsets", filled, "other").stdout.startswith("Deleted 0 offsets of")
     deleted = run(group, "delete", filled, f"{filled}-none", f"{filled}-b", exit_code=1)
     assert deleted.stdout == f"Deleted group {filled}.\nDeleted group {filled}-b.\n"
     assert deleted.stderr == f"ottla: group '{filled}-none' does not exist\n"
@@ -160,33 +160,33 @@ def test_offsets_and_groups_are_deleted(run, filled):
 
 
 def test_a_deleted_topic_leaves_a_describable_group(run, filled):
-    run(group, "reset-offsets", filled, "--topic", filled, "--to-latest", "--execute")
+    run(group, "reset-offsets", filled, filled, "--to-latest", "--execute")
     run(topic, "delete", filled)
     assert run(group, "describe", filled, "--json").stdout
 
 
 def test_refusals_are_sentences(run, filled):
     none = f"{filled}-none"
-    for command in (["describe"], ["members"], ["state"], ["delete"], ["delete-offsets", "--topic", filled]):
+    for command in (["describe"], ["members"], ["state"], ["delete"], ["delete-offsets", filled]):
         refused = run(group, command[0], none, *command[1:], exit_code=1)
         assert refused.stderr == f"ottla: group '{none}' does not exist\n"
     refused = run(group, "reset-offsets", none, "--all-topics", "--to-latest", exit_code=1)
     assert refused.stderr == f"ottla: group '{none}' does not exist\n"
-    refused = run(group, "reset-offsets", none, "--topic", f"{filled}:7", "--to-latest", exit_code=1)
+    refused = run(group, "reset-offsets", none, f"{filled}:7", "--to-latest", exit_code=1)
     assert "has no partition 7" in refused.stderr
-    refused = run(group, "reset-offsets", none, "--topic", filled, "--shift-by", "1", exit_code=1)
+    refused = run(group, "reset-offsets", none, filled, "--shift-by", "1", exit_code=1)
     assert refused.stderr == f"ottla: --shift-by needs a committed offset, and {filled}-0 has none\n"
-    assert "does not exist" in run(group, "reset-offsets", none, "--topic", none, "--to-latest", exit_code=1).stderr
+    assert "does not exist" in run(group, "reset-offsets", none, none, "--to-latest", exit_code=1).stderr
     for arguments in (
         ["describe"],
         ["describe", none, "--all"],
         ["delete-offsets", none],
-        ["delete-offsets", none, "--topic", "t:x"],
+        ["delete-offsets", none, "t:x"],
         ["reset-offsets", none, "--to-latest"],
-        ["reset-offsets", none, "--topic", filled],
-        ["reset-offsets", none, "--topic", filled, "--to-latest", "--to-earliest"],
-        ["reset-offsets", none, "--topic", filled, "--by-duration", "soon"],
-        ["reset-offsets", none, "--topic", filled, "--to-datetime", "soon"],
+        ["reset-offsets", none, filled],
+        ["reset-offsets", none, filled, "--to-latest", "--to-earliest"],
+        ["reset-offsets", none, filled, "--by-duration", "soon"],
+        ["reset-offsets", none, filled, "--to-datetime", "soon"],
     ):
         assert "Error: " in run(group, *arguments, exit_code=2).stderr
     for arguments in (["-p", "0"], ["-o", "1"], ["-t", "1ms"]):

@@ -121,11 +121,25 @@ def compact(cluster: Cluster, servers: str) -> None:
     cluster.configs.alter(ResourceType.TOPIC, TOPIC, [("cleanup.policy", ConfigOperation.SET, "delete")])
 
 
+def wait_for_key_filters(cluster: Cluster) -> None:
+    """Closed segments of each partition have key filters: there are ranges without a key that no record has."""
+    spans = {(TOPIC, partition): (0, 1 << 40) for partition in range(PARTITIONS)}
+    deadline = time.monotonic() + WAIT_S
+    while not all(cluster.records.ranges_without_keys(spans, [b"absent"], isolation="read_uncommitted").values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 @pytest.fixture(scope="module")
 def filled(servers: str) -> Iterator[Filled]:
     rng = random.Random(7)
     keys = (b"k1", b"k2", b"blue", *(b"key-%d" % number for number in range(10)))
-    topic_settings = {"cleanup.policy": "compact", "max.compaction.lag.ms": "300", "retention.ms": "-1"}
+    topic_settings = {
+        "cleanup.policy": "compact",
+        "max.compaction.lag.ms": "300",
+        "retention.ms": "-1",
+        "ottla.search.index": "key",
+    }
     with Cluster(servers) as cluster:
         cluster.topics.create(TOPIC, PARTITIONS, configs=topic_settings)
         for codec in CODECS:
@@ -141,6 +155,7 @@ def filled(servers: str) -> Iterator[Filled]:
                             raise LookupError
                 except LookupError:
                     continue
+        wait_for_key_filters(cluster)
         cluster.records.delete({(TOPIC, 1): 90})
         open_for_long = {"transactional.id": "open", "transaction.timeout.ms": 900_000}
         with Producer(servers, open_for_long) as producer, producer.transaction():
@@ -411,7 +426,8 @@ def printed_commands() -> list[str]:
     """The commands of the guide and of the help, without comments and files."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     lines = ["".join(blocks), *search.examples] if isinstance(search, Command) else []
-    commands = [line for text in lines for line in text.splitlines() if "TOKEN" not in line and ".avsc" not in line]
+    commands = [line for text in lines for line in text.splitlines() if line.startswith("ottla search")]
+    commands = [line for line in commands if "TOKEN" not in line and ".avsc" not in line]
     return [line.partition("  #")[0].strip().removesuffix(" > found.jsonl") for line in commands]
 
 

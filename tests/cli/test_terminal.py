@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -95,17 +96,35 @@ def test_records(environment: dict[str, str], topic: str, form: tuple[str, ...])
         assert output.strip() == b"|".join([SHOWN, SHOWN + rb"\xff\x9b5n\x9b6n", b"h" + SHOWN + b"=v" + SHOWN])
 
 
-def test_long_names_are_shortened_on_a_terminal_only(environment: dict[str, str]) -> None:
+def test_terminal_shortens_long_names_under_the_same_header(environment: dict[str, str]) -> None:
     name = f"{'a' * 80}{next(NUMBERS)}{'b' * 80}"
     piped(environment, "topic", "create", name)
     try:
         shown = on_terminal(environment, "topic", "list")
+        header = b"TOPIC PARTITIONS REPLICAS TOPIC ID".split()
+        for output in (shown, piped(environment, "topic", "list")):
+            assert re.sub(rb"\x1b\[[0-9;]*m", b"", output).split()[:5] == header
         (row,) = (line for line in shown.decode().splitlines() if "aaaa" in line or "bbbb" in line)
         assert "a…b" in row
         assert len(row) <= 80
         assert name.encode() in piped(environment, "topic", "list")
     finally:
         piped(environment, "topic", "delete", name, "--yes")
+
+
+def test_waiting_consumer_reports_its_position(environment: dict[str, str]) -> None:
+    name = f"waiting-{next(NUMBERS)}"
+    piped(environment, "produce", name, "-q", stdin=b"a\nb\n")
+
+    def consumed(*arguments: str) -> str:
+        return on_terminal(environment, "consume", name, *arguments).decode()
+
+    waits = f"waiting for new records of {name} from offset 2"
+    assert f"{waits}; --from-beginning prints earlier records" in consumed("--timeout", "0.1")
+    assert f"{waits}; --from-beginning starts at the first record" in consumed("-g", name, "--timeout", "0.1")
+    assert "waiting" not in consumed("-g", name, "--from-beginning", "--max", "2")
+    again = consumed("-g", name, "--from-beginning", "--timeout", "0.1")
+    assert f"{waits}, which group {name} has committed; `ottla group reset-offsets`" in again
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_an_open_transaction_is_listed_and_described(run, name, open_transaction
     assert name in run(txn, "producers", f"{name}:1").stdout
     broker = str(found["coordinator"])
     assert len(json.loads(run(txn, "producers", name, "--broker", broker, "--json").stdout)) == 2
-    hanging = ("hanging", "--topic", name, "--max-transaction-timeout", "0s", "--json")
+    hanging = ("hanging", name, "--max-transaction-timeout", "0s", "--json")
     assert json.loads(run(txn, *hanging).stdout) == []
 
 
@@ -270,10 +270,10 @@ def test_a_hanging_transaction_is_found_and_aborted(run, servers, name):
     producer_id = hang(servers, name)
     run(produce, name, "-p", "0", stdin="behind\n")
     assert read(run, name, "read_committed") == ["before"]
-    [found] = json.loads(run(txn, "hanging", "--topic", name, "--max-transaction-timeout", "0s", "--json").stdout)
+    [found] = json.loads(run(txn, "hanging", name, "--max-transaction-timeout", "0s", "--json").stdout)
     assert (found["topic"], found["partition"], found["producer_id"]) == (name, 0, producer_id)
     assert found["start_offset"] == 1
-    assert json.loads(run(txn, "hanging", "--topic", name, "--max-transaction-timeout", "30d", "--json").stdout) == []
+    assert json.loads(run(txn, "hanging", name, "--max-transaction-timeout", "30d", "--json").stdout) == []
     message = run(txn, "hanging", "--max-transaction-timeout", "0s")
     assert name in message.stdout
     assert "ottla txn abort" in message.stderr

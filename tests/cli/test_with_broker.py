@@ -183,7 +183,7 @@ def test_misspelled_topics_get_a_suggestion(run, name):
         (topic, "delete", f"{name}-vews"),
         (topic, "trim", f"{name}-vews", "--all"),
         (config, "describe", "topic", f"{name}-vews"),
-        (cluster, "reassign", "--topic", f"{name}-vews", "--replication-factor", "1"),
+        (cluster, "reassign", f"{name}-vews", "--replication-factor", "1"),
     ):
         assert run(*arguments, exit_code=1).stderr == f"ottla: {meant}", arguments
     assert run(topic, "describe", "nothing-like-it", exit_code=1).stderr.endswith("does not exist\n")

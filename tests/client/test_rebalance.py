@@ -101,7 +101,8 @@ def test_plan_is_valid_and_a_second_run_plans_nothing(cluster: RebalanceInput) -
 @settings(max_examples=200, deadline=None)
 def test_drained_broker_is_empty_or_the_plan_is_refused(cluster: RebalanceInput, drained: int) -> None:
     drained = min(drained, len(cluster.brokers))
-    cluster = cluster._replace(drained=frozenset({drained}), filled=frozenset())
+    cluster = cluster._replace(drained=frozenset({drained}), filled=frozenset(), goals=())
+    racks = {broker.rack for broker in cluster.brokers if broker.node_id != drained}
     try:
         plan = rebalance_plan(cluster)
     except OperatorError:
@@ -109,6 +110,15 @@ def test_drained_broker_is_empty_or_the_plan_is_refused(cluster: RebalanceInput,
     done = after(cluster, plan.targets)
     assert loads(done)[drained] == 0
     assert rebalance_plan(done).targets == {}
+    fewer = set()
+    for partition in cluster.topics["t"].partitions:
+        target = plan.targets.get(("t", partition.index), partition.replicas)
+        moved_from = [each for each, new in zip(partition.replicas, target, strict=True) if each != new]
+        assert moved_from == [drained] * (drained in partition.replicas), "others keep their places"
+        if rack_count(cluster, target) < rack_count(cluster, partition.replicas):
+            fewer.add(("t", partition.index))
+            assert rack_count(cluster, target) == min(len(racks), len(target)), "no other rack is left"
+    assert set(plan.on_fewer_racks) == fewer
 
 
 def moved(plan: RebalancePlan, cluster: RebalanceInput) -> int:
@@ -169,8 +179,7 @@ def test_broker_gets_no_more_bytes_than_it_has_room_for() -> None:
     ("changes", "message"),
     [
         ({"filled": frozenset({9})}, "broker 9 is not live: live brokers are 1, 2"),
-        ({"filled": frozenset({1}), "drained": frozenset({1})}, "can't get and lose"),
-        ({"drained": frozenset({1, 2})}, "no live broker is left"),
+        ({"drained": frozenset({1, 2})}, "no other live broker"),
         ({"drained": frozenset({2})}, "no other live broker can take the replica of t-0"),
         ({"goals": ("bytes", "partitions")}, "choose one of them"),
     ],
@@ -181,7 +190,14 @@ def test_impossible_rebalance_is_refused(changes: dict[str, object], message: st
         rebalance_plan(cluster._replace(**changes))  # type: ignore[arg-type]
 
 
-def test_drain_that_would_lower_the_rack_spread_is_refused() -> None:
-    cluster = RebalanceInput(brokers("a", "b", "a"), topic([(1, 2)]), {}, drained=frozenset({2}))
-    with pytest.raises(OperatorError, match="fewer racks"):
-        rebalance_plan(cluster)
+def test_drain_of_the_last_broker_on_a_rack_is_reported() -> None:
+    cluster = RebalanceInput(brokers("a", "b", "a"), topic([(1, 2), (1, 3)]), {}, (), drained=frozenset({2}))
+    plan = rebalance_plan(cluster)
+    assert plan.targets == {("t", 0): (1, 3)}
+    assert plan.on_fewer_racks == [("t", 0)]
+
+
+def test_drain_ignores_partitions_of_other_brokers() -> None:
+    lost = RebalanceInput(brokers(None, None, None), topic([(1, 2), (1, 3)], {1: (1,)}), {}, (), drained=frozenset({2}))
+    assert rebalance_plan(lost).skipped == []
+    assert rebalance_plan(lost._replace(topics=topic([(2, 1)], {0: (2,)}))).skipped == [("t", 0)]

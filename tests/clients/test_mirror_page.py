@@ -1,4 +1,4 @@
-"""The commands of docs/guides/mirror.md run as printed between real brokers, which have other addresses."""
+"""The commands of the pages about mirrors run as printed between real brokers, which have other addresses."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ottla.client.admin.cluster import Cluster
 from ottla.testing import Broker
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "mirror.md"
+from ..printed_page import printed_blocks
+
+PAGES = ("guides/mirror.md", "operations/mirror.md")
 SOURCE_HOSTS, TARGET_HOSTS = ("old:9092", "paris:9092"), ("new:9092", "berlin:9092")
 TOPICS = ("clicks", "orders", "payments")
 CONFIGS = {
@@ -26,12 +27,6 @@ CONFIGS = {
 OTTLA = (sys.executable, "-m", "ottla")
 COMMAND_S = 120
 POLL_S = 0.1
-
-
-def printed_commands() -> list[str]:
-    """The commands of the page without comments."""
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [line.partition("  #")[0].strip() for line in block.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +57,7 @@ def copied(cluster: Cluster, topics: set[str]) -> bool:
     )
 
 
-@pytest.mark.parametrize("command", printed_commands())
+@pytest.mark.parametrize("command", [each for page in PAGES for block in printed_blocks(page) for each in block])
 def test_mirror_command_of_the_page_copies_records(command: str, source: Broker) -> None:
     """A command without `--once` runs until Ctrl-C."""
     with Broker(configs=CONFIGS) as target, Cluster(target.bootstrap_servers) as cluster:

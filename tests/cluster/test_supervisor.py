@@ -244,7 +244,7 @@ def test_added_broker_gets_its_share_by_a_rebalance(supervise: Callable[..., Sup
     assert second.bootstrap_servers.startswith(first.bootstrap_servers)
     options = ("-b", second.bootstrap_servers)
     eventually(lambda: in_sync(second.bootstrap_servers, "t") == 3, "all are in sync", TIMEOUT_S)
-    command = ("cluster", "rebalance", "--broker", "4", "--topic", "t", "--by", "partitions", "--by", "leaders")
+    command = ("cluster", "rebalance", "--broker", "4", "t", "--by", "partitions", "--by", "leaders")
     planned = json.loads(ottla_output(*command, "--json", *options))
     assert {move["topic"] for move in planned["moves"]} == {"t"}
     assert not planned["executed"]
@@ -255,6 +255,7 @@ def test_added_broker_gets_its_share_by_a_rebalance(supervise: Callable[..., Sup
     assert "Nothing to move." in ottla(*command, *options)
     assert stored(second.bootstrap_servers, "t") == [str(number) for number in range(20)]
     second.stop()
+    assert not re.search(r"^\[\d\] .* INFO ", second.log(), re.MULTILINE), "brokers log from WARNING"
     assert "has 4 brokers" in ottla("start", "--brokers", "3", "--data-dir", str(second.data_dir), code=2)
 
 

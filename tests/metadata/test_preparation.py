@@ -11,8 +11,10 @@ from ottla.common.errors import ErrorCode, InvariantError
 from ottla.controller.result import ControllerContext, ControllerResult
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import ApiMessageAndVersion, encode_record, versioned
+from ottla.metadata.log import LeaderAndEpoch
+from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record, versioned
 from ottla.protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
+from ottla.quorum.driver import QuorumDriver
 
 from .log_world import LogWorld, Outcomes, code_of, topic_records
 from .quorum_log_world import QuorumLogWorld
@@ -141,7 +143,8 @@ def test_defective_decision_does_not_block_later_ones(world: LogWorld) -> None:
 
 @pytest.fixture
 def quorum(monkeypatch: pytest.MonkeyPatch) -> QuorumLogWorld:
-    """A quorum with followers that replay ten records a turn."""
+    """A quorum with followers that decode and replay ten records a turn."""
+    monkeypatch.setattr("ottla.quorum.fetcher.RECORDS_PER_FETCH_TURN", PER_TURN)
     monkeypatch.setattr("ottla.quorum.driver.MESSAGES_PER_TURN", PER_TURN)
     return small_turns(QuorumLogWorld(1), monkeypatch)
 
@@ -161,6 +164,48 @@ def test_followers_replay_many_records_in_bounded_parts(
     quorum.together()
     assert max(replayed.values()) == PER_TURN
     assert replayed.total() == RECORDS * len(quorum.running)
+
+
+def test_followers_decode_many_records_in_bounded_parts(
+    quorum: QuorumLogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: Counter[int] = Counter()
+
+    def counted(value: bytes) -> ApiMessageAndVersion:
+        decoded[quorum.loop.events] += 1
+        return decode_record(value)
+
+    monkeypatch.setattr("ottla.quorum.replay.decode_record", counted)
+    quorum.answered(quorum.together().ask(create_many))
+    quorum.together()
+    assert max(decoded.values()) == PER_TURN
+    assert decoded.total() == RECORDS * (len(quorum.running) - 1)
+
+
+def test_follower_drops_the_undecoded_rest_when_the_leader_changes(
+    quorum: QuorumLogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = quorum.together()
+    follower, other = (member for member in quorum.running if member is not leader)
+    quorum.kill(other.node_id)
+    decoded: list[bytes] = []
+
+    def noted(value: bytes) -> ApiMessageAndVersion:
+        decoded.append(value)
+        return decode_record(value)
+
+    monkeypatch.setattr("ottla.quorum.replay.decode_record", noted)
+    assert isinstance(follower.log, QuorumDriver)
+    log, end = follower.log, follower.log.log_end
+    leader.ask(create_many)
+    quorum.until(lambda: len(decoded) >= 2 * PER_TURN)
+    raft = log.raft
+    raft.elections.learn(quorum.loop.time(), LeaderAndEpoch(other.node_id, raft.state.epoch + 1), None)
+    follower.process.run(log.settle)
+    quorum.run(0.05)
+    assert log.log_end == end
+    assert len(decoded) == 2 * PER_TURN
+    assert len(quorum.together().image.topics) in (0, len(NAMES))
 
 
 @pytest.mark.parametrize("events", [0, 10, 20, 30, 40, 50, 60, 80, 100])

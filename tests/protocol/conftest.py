@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from ottla.common.errors import ErrorCode
+from ottla.protocol.messages.list_offsets import KEY_TAG
 from ottla.protocol.schema import ArrayType, Field, Primitive, schema_of
 
 MessageStrategy = Callable[[type, int], st.SearchStrategy[Any]]
@@ -63,7 +64,11 @@ def _field(field: Field, version: int) -> st.SearchStrategy[Any]:
 
 
 def _struct(cls: type, version: int) -> st.SearchStrategy[Any]:
-    present = {f.name: _field(f, version) for f in schema_of(cls).fields if version in f.versions}
+    present = {
+        f.name: _field(f, version)
+        for f in schema_of(cls).fields
+        if version in f.versions and (f.tag is None or f.tag < KEY_TAG)  # other packages do not know Ottla's own tags
+    }
     return st.fixed_dictionaries({}, optional=present).map(lambda values: cls(**values))
 
 

@@ -168,3 +168,42 @@ def test_a_closed_table_is_not_used():
     table.close()
     with pytest.raises(InvariantError, match="closed"):
         table.note(b"", NO_ROW, 0, 0)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_key_filter_has_all_its_keys_and_few_others(twin):
+    rng = random.Random(3)
+    keys = []
+    hashes = array("Q")
+    for body, rows, _, _ in random_batches(rng):
+        hashes.extend(twin.key_hashes(SECRET, body, rows))
+        keys += [key_of(body, rows, number) for number in range(len(rows) // INDEX_WIDTH)]
+    present = {key for key in keys if key is not None}
+    assert set(hashes) == {twin.hash_key(SECRET, key) % (1 << 64) for key in present}
+    data = b"header" + bytes(twin.key_filter(hashes, 10 * len(hashes), 7))
+    places = array("q", [6, 10 * len(hashes)])
+    for key in present:
+        wanted = array("Q", [twin.hash_key(SECRET, key) % (1 << 64)])
+        assert twin.filters_with(data, places, wanted, 7) == b"\1"
+    absent = (array("Q", [twin.hash_key(SECRET, b"absent%d" % number) % (1 << 64)]) for number in range(2_000))
+    assert sum(twin.filters_with(data, places, each, 7) == b"\1" for each in absent) < 60
+
+
+def test_twins_agree_on_filters():
+    rng = random.Random(4)
+    for _ in range(200):
+        hashes = array("Q", [rng.getrandbits(64) for _ in range(rng.randrange(1, 20))])
+        bits = rng.randrange(1, 300)
+        written = [bytes(twin.key_filter(hashes, bits, 5)) for twin in (_keys, _keys_py)]
+        assert written[0] == written[1]
+        data = written[0] + written[0]
+        places = array("q", [0, bits, len(written[0]), bits, 0, 0])
+        wanted = array("Q", [rng.choice([*hashes, rng.getrandbits(64)]) for _ in range(3)])
+        assert _keys.filters_with(data, places, wanted, 5) == _keys_py.filters_with(data, places, wanted, 5)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("place", [(-1, 8), (3, 8), (2, 9), (0, -1)])
+def test_filter_outside_of_its_data_is_refused(twin, place):
+    with pytest.raises(InvariantError):
+        twin.filters_with(b"abc", array("q", place), array("Q", [1]), 7)

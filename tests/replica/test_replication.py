@@ -76,6 +76,27 @@ class TestAcknowledgement:
         world.settle(1, 2, 3)
         assert world.fetch(1, 0).high_watermark == 1
 
+    @pytest.mark.parametrize("replicas", [(1,), (1, 2, 3)])
+    def test_new_high_watermark_is_due_for_the_checkpoint(
+        self, make_world: MakeWorld, replicas: tuple[int, ...]
+    ) -> None:
+        world = make_world(replicas=replicas, min_insync_replicas="1")
+        world.settle(*replicas)
+        checkpoints = [world.nodes[node].logs.directories[0].checkpoints for node in replicas]
+
+        def due() -> list[dict[tuple[str, int], int]]:
+            files = [file for each in checkpoints for file in each.offsets_due()]
+            for each in checkpoints:
+                each.write_files(each.offsets_due())
+            return [file.offsets for file in files if "replication" in file.name]
+
+        assert due()
+        assert not due()
+        world.produce(1, b"a")
+        world.settle(*replicas)
+        world.loop.run_for(1)
+        assert [list(offsets.values()) for offsets in due()] == [[1]] * len(replicas)
+
     def test_produce_below_min_isr_fails_before_and_after_append(self, make_world: MakeWorld) -> None:
         world = make_world()
         world.settle(1, 2, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ottla.client.wire.model import AbortedTransaction, FetchResult
+from ottla.client.wire.model import AbortedTransaction, FetchResult, KeyFreeRange
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.reused_memory import ReusedMemory
 from ottla.record.batch import BatchView
@@ -101,6 +101,8 @@ class MemoryTopic:
         self.logs = dict(logs)
         self.fetches: list[tuple[int, int]] = []
         self.on_fetch: Callable[[], None] = lambda: None
+        self.is_built: Callable[[int], bool] = lambda base_offset: False
+        """Whether the broker has a key filter for a batch."""
         self._is_committed = isolation == "committed"
         self._max_bytes = max_bytes
         self._memory = ReusedMemory()
@@ -126,6 +128,28 @@ class MemoryTopic:
                 if record.timestamp >= timestamp_ms and log.start <= record.offset < self._end(partition)
             )
             found[partition] = next(since, ends[partition])
+        return found
+
+    def ranges_without_keys(
+        self, ranges: Mapping[int, tuple[int, int]], keys: Sequence[bytes]
+    ) -> dict[int, list[KeyFreeRange]]:
+        """By the batches of the moment: each one is a block of its own, if the filters are `built` for it."""
+        found: dict[int, list[KeyFreeRange]] = {}
+        for partition, (start, end) in ranges.items():
+            found[partition] = []
+            batches = self.logs[partition].batches
+            for batch, later in zip(batches, [*batches[1:], None], strict=False):
+                block_end = self.logs[partition].end if later is None else later.base_offset
+                records = [] if batch.is_control else list(batch.records())
+                is_hidden = self._is_committed and batch.is_transactional
+                is_inside = start <= batch.base_offset and block_end <= end
+                if not is_inside or is_hidden or not self.is_built(batch.base_offset):
+                    continue
+                if all(record.key not in keys for record in records):
+                    times = [record.timestamp for record in records] or [0]
+                    found[partition].append(
+                        KeyFreeRange(batch.base_offset, block_end, len(records), min(times), max(times))
+                    )
         return found
 
     def fetch(self, partition: int, offset: int, max_bytes: int) -> FetchResult:

@@ -55,6 +55,10 @@ QUERIES: dict[str, Predicate] = {
     "!(value.n == 2)": lambda seen: seen.field("n") != 2,
     'headers["h"] == "x"': lambda seen: ("h", b"x") in seen.record.headers,
     'key == "k1" || value.color == "red"': lambda seen: seen.record.key == b"k1" or seen.field("color") == "red",
+    'key == "k1"': lambda seen: seen.record.key == b"k1",
+    'key in ["k2", "absent"] && value.n == 2': lambda seen: (
+        seen.record.key == b"k2" and seen.field("n") == 2 and not isinstance(seen.field("n"), bool)
+    ),
     "value == null": lambda seen: seen.record.value is None,
     "has(value.color)": lambda seen: seen.field("color") is not None,
 }

@@ -180,10 +180,12 @@ def places(hits: list[Hit]) -> list[tuple[int, int]]:
     st.sampled_from([None, 1, 3]),
     st.sampled_from([1, 20_000, 60_000, 1 << 20]),
     st.sampled_from([0, 0, 1, 3]),
+    st.sets(st.integers(0, 30)),
 )
-def test_matches_equal_a_naive_scan(topic_logs, query, newest, isolation, limit, fetch_bytes, workers):
+def test_matches_equal_a_naive_scan(topic_logs, query, newest, isolation, limit, fetch_bytes, workers, built):
     expected = (newest_first if newest else oldest_first)(visible(topic_logs, isolation), QUERIES[query])
     topic = MemoryTopic(topic_logs, isolation)
+    topic.is_built = built.__contains__
     plan = prepared(topic, query, newest=newest, isolation=isolation)
     hits, report = searched(topic, plan, Budget(limit), fetch_bytes=fetch_bytes, workers=workers)
     assert places(hits) == expected[:limit]
@@ -240,10 +242,14 @@ def test_resumed_searches_find_each_match_once(topic_logs, query, newest, budget
     st.sampled_from(["committed", "uncommitted"]),
     st.sampled_from([0, 3]),
     st.lists(st.sampled_from(["append", "compact", "retain", "abort", ""]), max_size=6),
+    st.sets(st.integers(0, 30)),
 )
-def test_changes_during_a_search_lose_only_what_was_removed(topic_logs, query, newest, isolation, workers, steps):
+def test_changes_during_a_search_lose_only_what_was_removed(
+    topic_logs, query, newest, isolation, workers, steps, built
+):
     before = visible(topic_logs, isolation)
     topic = MemoryTopic(topic_logs, isolation)
+    topic.is_built = built.__contains__
     plan = prepared(topic, query, newest=newest, isolation=isolation)
 
     def change() -> None:

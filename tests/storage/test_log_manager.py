@@ -719,9 +719,9 @@ def test_checkpoint_with_older_content_is_due_again(fakes, clock, manager):
         put(fakes, log, clock)
     log.offsets.begin_high_watermark(1)
     checkpoints.write_files(checkpoints.offsets_due())
-    log.offsets.high_watermark = 2
+    log.offsets.set_high_watermark(2)
     late = checkpoints.offsets_due()
-    log.offsets.high_watermark = 1
+    log.offsets.set_high_watermark(1)
     assert checkpoints.offsets_due() == []
     checkpoints.write_files(late)
     assert [each.offsets for each in checkpoints.offsets_due()] == [{("t", 0): 1}]
@@ -739,6 +739,8 @@ def test_unchanged_logs_build_no_checkpoint(manager, monkeypatch):
     monkeypatch.setattr("ottla.storage.files.offset_files.OffsetFiles.content", None)
     assert checkpoints.offsets_due() == []
     assert checkpoints.recovery_points_due() is None
+    monkeypatch.setattr("ottla.storage.directory.held_logs.HeldLogs.in_order", None)
+    assert checkpoints.offsets_due() == []
 
 
 @pytest.mark.parametrize("due", ["nothing", "offset_checkpoints_due", "recovery_points_due"])

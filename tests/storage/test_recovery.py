@@ -447,10 +447,8 @@ def test_clean_start_opens_no_index_of_empty_log(store):
     assert store.stored() == store.expected(3)
 
 
-def test_clean_start_reads_each_file_once_and_leaves_it_closed(store):
-    """With fifty thousand partitions every further call of the system costs a tenth of a second."""
-    store.fill(3)
-    store.manager.shutdown()
+def calls_of_reopen(store) -> Counter[tuple[str, str]]:
+    """System calls for the files of the log, by action and path."""
     calls: Counter[tuple[str, str]] = Counter()
 
     def note(action, path):
@@ -460,11 +458,32 @@ def test_clean_start_reads_each_file_once_and_leaves_it_closed(store):
     store.disk.fault = note
     store.reopen()
     store.disk.fault = lambda action, path: None
+    return calls
+
+
+def test_clean_start_reads_each_file_once_and_leaves_it_closed(store):
+    """With fifty thousand partitions every further call of the system costs a tenth of a second."""
+    store.fill(3)
+    store.manager.shutdown()
+    calls = calls_of_reopen(store)
     assert set(calls.values()) == {1}
     assert {action for action, _ in calls} == {"look", "open", "read"}
     assert store.manager.open_file_count == 0
     store.fill(3)
     assert store.stored() == store.expected(6)
+
+
+def test_unclean_start_reads_each_file_once_and_leaves_it_closed(store):
+    batch = store.fakes.make_batch(store.clock.now_ms, 2)
+    store.log.append_as_leader(batch, 0, len(batch), 0)
+    calls = calls_of_reopen(store)
+    assert set(calls.values()) == {1}
+    assert {action for action, _ in calls} == {"look", "open", "read"}
+    assert store.manager.open_file_count == 0
+    assert store.log.epochs.entries() == [(0, 0)]
+    store.fill(3)
+    store.reopen()
+    assert store.stored() == [bytes(batch)[16:], *store.expected(3)]
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("src/ottla", "simulation", "tests", "compat", "bench", "examples", "docs")
+FOLDERS = ("src/ottla", "simulation", "tests", "compat", "bench", "deploy", "release", "examples", "docs")
 SUFFIXES = {".py", ".pyx", ".md", ".js", ".go", ".java"}
 LEFT_OUT = {"__pycache__", "node_modules", "results", "data"}
 DEFINITIONS = {"tests/style/words.py", "docs/internals/glossary.md"}

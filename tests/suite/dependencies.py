@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("src/ottla", "simulation", "tests", "compat", "bench")
+FOLDERS = ("src/ottla", "simulation", "tests", "compat", "bench", "release")
 INDIRECT_STEP = 3
 """Length of a dependency by a string or by a process, where an import has 1."""
 BROKER = "src/ottla/app/start.py"

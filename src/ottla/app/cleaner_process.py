@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, Pipe
 
 from ottla.common.platform.clock import BlockingPool
 from ottla.storage.compaction.cleaning import CleanedGroup
-from ottla.storage.compaction.worker import CleaningTask, RoundFailure, WorkerReport
+from ottla.storage.compaction.worker import RoundFailure, WorkerReport, WorkerTask
 
 _KILLED = -9
 """Killed by `stop`, or by the kernel for lack of memory."""
@@ -37,13 +37,13 @@ class CleanerProcess:
         self._report: Callable[[WorkerReport], None] | None = None
         self._stopped = False
 
-    def begin(self, task: CleaningTask, report: Callable[[WorkerReport], None]) -> None:
+    def begin(self, task: WorkerTask, report: Callable[[WorkerReport], None]) -> None:
         """See `Worker`."""
         self._report = report
         self._stopped = False
         self._pool.submit(lambda: self._hand_over(task), self._handed_over)
 
-    def _hand_over(self, task: CleaningTask) -> None:
+    def _hand_over(self, task: WorkerTask) -> None:
         """Send the task, in the pool: a task may be larger than the socket buffer."""
         if self._process is None:
             self._connection, theirs = Pipe()

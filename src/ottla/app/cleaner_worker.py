@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 
 from ottla.app.disk import RealDisk
 from ottla.storage.compaction.cleaning import CleanedGroup
-from ottla.storage.compaction.worker import CleaningTask, run_round
+from ottla.storage.compaction.worker import WorkerTask, run_round
 
 NICENESS = 10
 """Nice value relative to the broker."""
@@ -51,7 +51,7 @@ def serve(connection: Connection) -> None:
             raise EOFError
 
     while True:
-        task: CleaningTask = connection.recv()
+        task: WorkerTask = connection.recv()
         throttle = Throttle(task.max_bytes_per_second, wait)
         for report in run_round(task, disk, throttle.took):
             connection.send(report)

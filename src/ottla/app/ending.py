@@ -21,6 +21,7 @@ import click
 from ottla.app.streams import STANDARD_OUTPUT, forget
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.common.runbooks import with_runbook
+from ottla.common.suggestion import did_you_mean
 
 EXIT_FAILURE = 1
 EXIT_OPERATOR_ERROR = 2
@@ -43,6 +44,9 @@ def ending() -> Iterator[None]:
     except KeyboardInterrupt as error:
         number = error.args[0] if error.args else signal.SIGINT
         raise click.exceptions.Exit(SIGNAL_EXIT_BASE + number) from None
+    except click.NoSuchOption as error:
+        hint = did_you_mean(error.option_name, error.possibilities or ())
+        raise click.UsageError(f"No such option {error.option_name!r}{hint or '.'}", error.ctx) from None
     except OttlaError as error:
         message = with_runbook(str(error), error.runbook)
         _end(message, EXIT_OPERATOR_ERROR if isinstance(error, OperatorError) else EXIT_FAILURE)

@@ -100,6 +100,19 @@ class LocalCluster(NamedTuple):
         """Path of the settings file of a broker."""
         return os.path.join(self.data_dir, f"{DIRECTORY_PREFIX}{broker.node_id}.properties")
 
+    def content(self) -> bytes:
+        """The plan in the format of `cluster.json`; inverse of `parse_plan`."""
+        import json  # imported here, as below: most starts are of a single node
+
+        fields = {
+            "version": PLAN_VERSION,
+            "formatted": self.formatted,
+            "added": self.added,
+            "cluster_id": self.cluster_id,
+            "brokers": [broker._asdict() for broker in self.brokers],
+        }
+        return json.dumps(fields, indent=2).encode() + b"\n"
+
     def initial_controllers(self) -> str:
         """The voters in the format of `ottla format --initial-controllers`."""
         return ",".join(
@@ -167,7 +180,7 @@ def plan_cluster(
         disk.makedirs(data_dir)
         write_plan(disk, plan)
         return plan
-    plan = _parsed(data_dir, path, data)
+    plan = parse_plan(data_dir, data)
     named = {os.path.basename(plan.directory(broker)) for broker in plan.brokers}
     unnamed = [name for name in _broker_directories(disk, data_dir) if name not in named]
     if unnamed:
@@ -197,16 +210,7 @@ def plan_cluster(
 
 def write_plan(disk: Disk, plan: LocalCluster) -> None:
     """Write `cluster.json`, durably. Raises OSError."""
-    import json  # imported here, as below: most starts are of a single node
-
-    content = {
-        "version": PLAN_VERSION,
-        "formatted": plan.formatted,
-        "added": plan.added,
-        "cluster_id": plan.cluster_id,
-        "brokers": [broker._asdict() for broker in plan.brokers],
-    }
-    disk.write_atomic(os.path.join(plan.data_dir, PLAN_FILE), json.dumps(content, indent=2).encode() + b"\n")
+    disk.write_atomic(os.path.join(plan.data_dir, PLAN_FILE), plan.content())
 
 
 def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
@@ -217,7 +221,7 @@ def refuse_directory_of_plan(disk: Disk, directory: str) -> None:
     """
     path = os.path.join(directory, PLAN_FILE)
     if disk.exists(path):
-        plan = _parsed(directory, path, disk.read_bytes(path))
+        plan = parse_plan(directory, disk.read_bytes(path))
         raise DataDirectoryError(
             f"{directory} contains a cluster ({PLAN_FILE}), not the data of one broker: start it with --brokers "
             f"{len(plan.brokers)}, or set log.dirs (--data-dir) to another directory"
@@ -310,9 +314,11 @@ def _ports_in_a_row(first: int, count: int) -> list[int]:
     return ports
 
 
-def _parsed(data_dir: str, path: str, data: bytes) -> LocalCluster:
+def parse_plan(data_dir: str, data: bytes) -> LocalCluster:
+    """The plan in the content of `cluster.json` of `data_dir`. Raises OperatorError."""
     import json
 
+    path = os.path.join(data_dir, PLAN_FILE)
     try:
         content = json.loads(data)
         brokers = tuple(

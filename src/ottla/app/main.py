@@ -31,6 +31,7 @@ class LazyCommand(NamedTuple):
 MOUNTED = {
     "acl": LazyCommand("ottla.cli.acl", "acl", "Manage access control lists (ACLs)."),
     "adopt": LazyCommand("ottla.app.adoption.command", "adopt", "Check a Kafka data directory for adoption."),
+    "backup": LazyCommand("ottla.app.backup.command", "backup_command", "Copy the data of a node or local cluster."),
     "client-metrics": LazyCommand("ottla.cli.client_metrics", "client_metrics", "Manage metrics that clients push."),
     "cluster": LazyCommand("ottla.app.epoch_repair", "cluster", "Manage brokers, quorum and replicas."),
     "completion": LazyCommand("ottla.cli.completion", "completion", "Print a shell completion script."),
@@ -43,6 +44,9 @@ MOUNTED = {
     "pipeline": LazyCommand("ottla.pipeline.cli", "pipeline", "Load topics into lake tables and query them."),
     "produce": LazyCommand("ottla.cli.produce", "produce", "Produce lines as records."),
     "quota": LazyCommand("ottla.cli.quota", "quota", "Manage client quotas."),
+    "restore": LazyCommand(
+        "ottla.app.backup.command", "restore_command", "Restore a backup into new data directories."
+    ),
     "search": LazyCommand("ottla.cli.search", "search", "Find records of a topic by a query."),
     "security": LazyCommand("ottla.cli.security", "security", "Create TLS keys, certificates and settings."),
     "top": LazyCommand("ottla.cli.top", "top", "Show the activity of a cluster, refreshed."),
@@ -97,7 +101,7 @@ class RootGroup(click.Group):
 
 PURE_ADVICE = (
     "The compiled modules are missing, so Ottla needs more CPU time per record: install a C compiler and reinstall "
-    "Ottla with `pip install --force-reinstall --no-cache-dir`."
+    "Ottla with `pip install --force-reinstall --no-cache-dir --no-binary ottla`."
 )
 
 
@@ -209,7 +213,11 @@ Examples:
 )
 @click.option("--stop-with-pipe", type=int, hidden=True, help="File descriptor; stop at its end of file.")
 @click.option("--audit-log", type=PATH, metavar="FILE", help="Audit log file of denied requests and changes.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Minimum log level.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    help="Minimum log level  [default: info; warning for each broker of --brokers]",
+)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True, help="Log format.")
 def start(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""

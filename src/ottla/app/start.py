@@ -57,7 +57,7 @@ class StartOptions(NamedTuple):
     port: int | None
     ready_file: str | None
     metrics_port: int | None
-    log_level: str
+    log_level: str | None
     log_format: str
     brokers: int | None = None
     replace_node: tuple[int, ...] = ()
@@ -74,7 +74,7 @@ class StartOptions(NamedTuple):
 def run(options: StartOptions) -> int:
     """Run until a signal; returns the exit code. Raises OperatorError."""
     collect_garbage_rarely()
-    configure_logging(options.log_level, options.log_format)
+    configure_logging(options.log_level or "info", options.log_format)
     if options.audit_log is not None:
         write_audit_log(options.audit_log, options.log_format)
     if options.brokers is not None:
@@ -114,7 +114,7 @@ def run_cluster(options: StartOptions, count: int) -> int:
         ) from error
     except OSError as error:
         raise disk_refusal(error, data_dir) from error
-    arguments = ["--log-level", options.log_level, "--log-format", options.log_format]
+    arguments = ["--log-level", options.log_level or "warning", "--log-format", options.log_format]
     if options.audit_log is not None:
         arguments += ["--audit-log", os.path.abspath(options.audit_log)]
     if options.metrics_port is not None:

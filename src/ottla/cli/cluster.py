@@ -1,21 +1,19 @@
 """`ottla cluster`: brokers, metadata quorum, leader elections and partition reassignments.
 
-The subcommands `features`, `voters` and `rebalance` are in modules of these names. A command that moves replicas is a
-dry run unless `--execute` is given. It waits for the end of the reassignment and shows progress. The reassignment
-continues if the wait is interrupted; `ottla cluster reassign --status` shows it.
+The subcommands `decommission`, `features`, `rebalance` and `voters` are in modules of these names. A command that moves
+replicas is a dry run unless `--execute` is given. It waits for the end of the reassignment and shows progress. The
+reassignment continues if the wait is interrupted; `ottla cluster reassign --status` shows it.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ottla.cli.command import (
-    BROKER_ID,
     Group,
     complete_topic,
     connection_options,
@@ -25,12 +23,13 @@ from ottla.cli.command import (
     print_json,
     print_table,
 )
+from ottla.cli.decommission import decommission
 from ottla.cli.features import features
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.rebalance import rebalance
 from ottla.cli.replica_moves import print_dry_run, throttle_option, throttled, wait_for_moves
 from ottla.cli.voters import voters
-from ottla.common.errors import DAMAGED_JSON, KafkaError, OperatorError
+from ottla.common.errors import DAMAGED_JSON, OperatorError
 from ottla.common.platform.files import read_file, within
 
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ def cluster() -> None:
     """Manage brokers, quorum and replicas."""
 
 
+cluster.add_command(decommission)
 cluster.add_command(features)
 cluster.add_command(rebalance)
 cluster.add_command(voters)
@@ -238,15 +238,13 @@ def elect(targets: Selection, unclean: bool, as_json: bool, bootstrap_server: st
 
 @cluster.command(
     examples=(
-        "ottla cluster reassign --topic clicks --replication-factor 3 --execute",
+        "ottla cluster reassign clicks --replication-factor 3 --execute",
         "ottla cluster reassign --plan moves.json --throttle 20000000 --execute",
         "ottla cluster reassign --status",
         "ottla cluster reassign --cancel --execute",
     )
 )
-@click.option(
-    "--topic", "names", multiple=True, metavar="TOPIC", shell_complete=complete_topic, help="Topic to change."
-)
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
 @click.option("--replication-factor", type=click.IntRange(min=1), help="New number of replicas of each partition.")
 @click.option(
     "--plan",
@@ -286,7 +284,7 @@ def reassign(
                 print_dry_run()
             return
         if (plan is None) == (replication_factor is None):
-            raise OperatorError("give either --plan, or --topic and --replication-factor")
+            raise OperatorError("give either --plan, or topics and --replication-factor")
         if plan is not None:
             targets = read_plan(plan)
         elif names and replication_factor is not None:
@@ -294,63 +292,8 @@ def reassign(
                 client.describe().brokers, client.topics.all(), list(dict.fromkeys(names)), replication_factor
             )
         else:
-            raise OperatorError("--replication-factor needs a --topic")
+            raise OperatorError("--replication-factor needs topics")
         _move(client, targets, throttle, execute=execute, wait=not no_wait, as_json=as_json)
-
-
-@cluster.command(
-    examples=(
-        "ottla cluster decommission 4             # dry run",
-        "ottla cluster decommission 4 --execute   # then stop broker 4",
-        "ottla cluster decommission 4 --unregister",
-    )
-)
-@click.argument("broker_id", metavar="BROKER", type=BROKER_ID)
-@throttle_option
-@click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
-@click.option("--unregister", is_flag=True, help="Remove the registration of a stopped broker without replicas.")
-@json_option
-@connection_options
-def decommission(
-    broker_id: int, throttle: int | None, execute: bool, unregister: bool, as_json: bool, bootstrap_server: str
-) -> None:
-    """Move all replicas off a broker.
-
-    The broker can then be stopped and removed from the cluster with --unregister.
-    """
-    from ottla.client.admin.reassignment_plan import evacuation
-
-    with open_cluster(bootstrap_server) as client:
-        known = {broker.node_id: broker for broker in client.brokers.all()}
-        if broker_id not in known:
-            raise OperatorError(
-                f"broker {broker_id} is not registered; registered brokers: {', '.join(map(str, known))}"
-            )
-        targets = evacuation(client.describe().brokers, client.topics.all(), broker_id)
-        if unregister:
-            _unregister(client, broker_id, targets, live=not known[broker_id].fenced, as_json=as_json)
-            return
-        _move(client, targets, throttle, execute=execute, wait=True, as_json=as_json)
-        if execute and not as_json:
-            click.echo(f"Broker {broker_id} has no replicas: stop it, then run this command with --unregister.")
-
-
-def _unregister(client: Cluster, broker_id: int, left: Plan, *, live: bool, as_json: bool) -> None:
-    if left:
-        raise OperatorError(
-            f"broker {broker_id} still has {counted(len(left), 'replica')}: move them with "
-            f"`ottla cluster decommission {broker_id} --execute`, then run --unregister again"
-        )
-    if live:
-        raise OperatorError(f"broker {broker_id} is still running and would register again: stop it first")
-    client.brokers.unregister(broker_id)
-    if as_json:
-        print_json({"unregistered": broker_id})
-        return
-    click.echo(f"Broker {broker_id} is unregistered.")
-    with suppress(KafkaError):  # a cluster with ZooKeeper metadata has no quorum
-        if any(each.node_id == broker_id for each in client.quorum.describe().voters):
-            click.echo(f"It is still a voter: remove it with `ottla cluster voters remove {broker_id}`.")
 
 
 def read_plan(path: str) -> Plan:

@@ -76,6 +76,17 @@ class Group(click.Group):
             return self.get_command(ctx, self.aliases[cmd_name])
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve as in any group; an error suggests a command in the words of other suggestions."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            from ottla.common.suggestion import did_you_mean
+
+            raise click.UsageError(f"No such command {name!r}{did_you_mean(name, self.commands) or '.'}", ctx)
+        return super().resolve_command(ctx, args)
+
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

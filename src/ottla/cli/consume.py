@@ -30,6 +30,7 @@ from ottla.common.kafka.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from ottla.client.admin.cluster import Cluster
     from ottla.client.librdkafka.consumer import ConsumedRecord
+    from ottla.client.wire.model import CommittedOffset
     from ottla.common.platform.disk import Buffer
 
 
@@ -142,8 +143,8 @@ def consume(
         names = list(dict.fromkeys(topics)) if include is None else _matching(cluster, include)
         keys = [key for name in names for key in _positions(cluster, name, partitions)]
         starts, ends = _offset_range(cluster, keys, span, isolation, in_group=group_id is not None)
-    if group_id is None and ends is None:
-        _notify_start(names, starts, span)
+        if ends is None and sys.stderr.isatty():
+            _notify_wait(cluster, names, starts, span, group_id)
     settings: dict[str, Any] = {"ends": ends, "client_id": CLIENT_ID, "isolation": isolation, "notify": notify}
     limits: dict[str, Any] = {"max_records": max_records, "idle_timeout_s": timeout}
     if group_id is None:
@@ -184,15 +185,43 @@ def _print(texts: Iterable[Buffer]) -> None:
             output.flush()
 
 
-def _notify_start(names: list[str], starts: Mapping[TopicPartition, int], span: Span) -> None:
-    """Report on a terminal that the command waits for new records, as nothing else would be printed."""
-    from_end = not span.from_beginning and span.offset is None and span.timestamp is None
-    if not from_end or not sys.stderr.isatty():
-        return
-    earlier = sum(starts.values())
-    what = f"offset {next(iter(starts.values()))}" if len(starts) == 1 else f"the ends of {len(starts)} partitions"
-    hint = "; --from-beginning prints earlier records, too" if earlier else ""
-    notify(f"waiting for new records of {', '.join(names)} from {what}{hint} (Ctrl-C ends)")
+def _notify_wait(
+    cluster: Cluster, names: list[str], ends: Mapping[TopicPartition, int], span: Span, group_id: str | None
+) -> None:
+    """Report that the command waits for new records, and from where; nothing if it has records to print."""
+    if group_id is None:
+        waits_from = _end_text(ends, span)
+    else:
+        waits_from = _group_end_text(cluster.groups.offsets(group_id), ends, span, group_id)
+    if waits_from is not None:
+        notify(f"waiting for new records of {', '.join(names)} {waits_from} (Ctrl-C ends)")
+
+
+def _end_text(ends: Mapping[TopicPartition, int], span: Span) -> str | None:
+    """The end at which the command starts, and how to read earlier records; None if it starts elsewhere."""
+    if span.from_beginning or span.offset is not None or span.timestamp is not None:
+        return None
+    return f"from {_places(ends)}" + ("; --from-beginning prints earlier records, too" if any(ends.values()) else "")
+
+
+def _group_end_text(
+    offsets: Mapping[TopicPartition, CommittedOffset], ends: Mapping[TopicPartition, int], span: Span, group_id: str
+) -> str | None:
+    """The position of a group that has no records to read, and how to read earlier ones; None if it has some."""
+    committed = {key: offsets[key].offset for key in ends if key in offsets}
+    if any(offset < ends[key] for key, offset in committed.items()):
+        return None
+    if len(committed) < len(ends):
+        hint = "" if committed else "; --from-beginning starts at the first record"
+        return None if span.from_beginning else f"from {_places(ends)}{hint}"
+    return (
+        f"from {_places(committed)}, which group {group_id} has committed; `ottla group reset-offsets` "
+        "lets it read records again"
+    )
+
+
+def _places(offsets: Mapping[TopicPartition, int]) -> str:
+    return f"offset {next(iter(offsets.values()))}" if len(offsets) == 1 else f"the ends of {len(offsets)} partitions"
 
 
 class Span(NamedTuple):

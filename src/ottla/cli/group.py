@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ottla.client.views.group_positions import GroupPosition
     from ottla.client.wire.model import GroupDescription, GroupMember
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 STATES = ("Empty", "Assigning", "Reconciling", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
 TYPES = ("classic", "consumer")
 WITHOUT_MEMBERS = ("Empty", "Dead")
@@ -39,20 +37,6 @@ WITHOUT_MEMBERS = ("Empty", "Dead")
 @click.group(cls=Group)
 def group() -> None:
     """Manage consumer groups."""
-
-
-def topics_option(help_text: str) -> Callable[[F], F]:
-    """A repeatable option `--topic TOPIC[:PARTITION,...]`."""
-    return click.option(
-        "--topic",
-        "-t",
-        "topics",
-        multiple=True,
-        metavar=METAVAR,
-        shell_complete=complete_topic,
-        callback=parse_selection,
-        help=help_text,
-    )
 
 
 @group.command("list", examples=("ottla group list", "ottla group list --state Stable --type consumer --json"))
@@ -262,15 +246,15 @@ def _state_json(found: GroupDescription) -> dict[str, Any]:
 @group.command(
     "reset-offsets",
     examples=(
-        "ottla group reset-offsets billing --topic clicks --to-earliest",
-        "ottla group reset-offsets billing --topic clicks:0,3 --to-offset 1200 --execute",
+        "ottla group reset-offsets billing clicks --to-earliest",
+        "ottla group reset-offsets billing clicks:0,3 --to-offset 1200 --execute",
         "ottla group reset-offsets billing --all-topics --to-datetime 2026-01-31T12:00:00Z --execute",
         "ottla group reset-offsets billing --all-topics --by-duration 1d12h",
-        "ottla group reset-offsets billing --topic clicks --shift-by -100 --execute",
+        "ottla group reset-offsets billing clicks --shift-by -100 --execute",
     ),
 )
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
-@topics_option("Topic, or some of its partitions; may be repeated.")
+@click.argument("topics", metavar=f"[{METAVAR}]...", nargs=-1, callback=parse_selection, shell_complete=complete_topic)
 @click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")
 @click.option("--to-earliest", is_flag=True, help="Reset to the log start offset.")
 @click.option("--to-latest", is_flag=True, help="Reset to the log end.")
@@ -297,14 +281,14 @@ def reset_offsets(
 ) -> None:
     """Reset the committed offsets of a group.
 
-    The group must have no members. The default is a dry run; --execute applies the change. Offsets outside the log are
-    clamped to its start or end. A missing group is created.
+    Resets the given topics, or partitions of them. The group must have no members. The default is a dry run; --execute
+    applies the change. Offsets outside the log are clamped to its start or end. A missing group is created.
     """
     from ottla.client.admin.groups import group_not_found
 
     target = _parse_target(targets)
     if bool(topics) == all_topics:
-        raise click.UsageError("give --topic or --all-topics")
+        raise click.UsageError("give topics, or --all-topics")
     with open_cluster(bootstrap_server) as cluster:
         _require_no_members(cluster, group_id)
         committed = {key: each.offset for key, each in cluster.groups.offsets(group_id).items()}
@@ -358,12 +342,14 @@ def _require_no_members(cluster: Cluster, group_id: str) -> None:
 @group.command(
     "delete-offsets",
     examples=(
-        "ottla group delete-offsets billing --topic clicks",
-        "ottla group delete-offsets billing --topic clicks:0,3",
+        "ottla group delete-offsets billing clicks",
+        "ottla group delete-offsets billing clicks:0,3",
     ),
 )
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
-@topics_option("Topic, or some of its partitions; may be repeated.")
+@click.argument(
+    "topics", metavar=f"{METAVAR}...", nargs=-1, required=True, callback=parse_selection, shell_complete=complete_topic
+)
 @json_option
 @connection_options
 def delete_offsets(group_id: str, topics: Selection, as_json: bool, bootstrap_server: str) -> None:
@@ -371,8 +357,6 @@ def delete_offsets(group_id: str, topics: Selection, as_json: bool, bootstrap_se
 
     No member of the group may be subscribed to the topics.
     """
-    if not topics:
-        raise click.UsageError("give --topic")
     with open_cluster(bootstrap_server) as cluster:
         cluster.groups.describe(group_id)
         committed = cluster.groups.offsets(group_id)

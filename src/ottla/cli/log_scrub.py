@@ -39,11 +39,11 @@ def scrub(directories: tuple[Path, ...], as_json: bool) -> None:
     producer snapshots are checked; nothing is changed. Beside a running broker, the data being written may appear
     truncated. The exit code is 1 if any problem is found.
     """
-    partitions = [partition for directory in directories for partition in _partitions(directory)]
+    partitions = [partition for directory in directories for partition in partitions_in(directory)]
     total = Findings(as_json)
     for partition in partitions:
         try:
-            _scrub_partition(partition, total)
+            scrub_partition(partition, total)
         except OSError as error:
             where = error.filename or partition
             raise OperatorError(f"cannot read {where}: {(error.strerror or str(error)).lower()}") from error
@@ -53,7 +53,7 @@ def scrub(directories: tuple[Path, ...], as_json: bool) -> None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{total.problems} {noun} found")
 
 
-def _partitions(directory: Path) -> list[Path]:
+def partitions_in(directory: Path) -> list[Path]:
     """The directory if it contains segments, otherwise the partition directories in it."""
     from ottla.storage.repair.reader import base_offset_of
 
@@ -108,7 +108,7 @@ class Findings:
         )
 
 
-def _scrub_partition(directory: Path, findings: Findings) -> None:
+def scrub_partition(directory: Path, findings: Findings) -> None:
     """Check one partition directory. Raises OSError."""
     from ottla.storage.repair.reader import (
         SegmentDamage,

@@ -8,13 +8,14 @@ batch and plans the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ottla.cli.command import (
+    BROKER_ID,
     Command,
     complete_topic,
     connection_options,
@@ -39,20 +40,7 @@ BATCH_PARTITIONS = 20
 """Partitions that move at the same time: the rest waits, so that an interruption leaves little unfinished."""
 ASSUMED_RATE = 50_000_000
 """Bytes per second and broker that an estimate without a throttle assumes."""
-IN, OUT = "in", "out"
 GOAL_NAMES = ("rack", "bytes", "partitions", "leaders")
-
-
-def _parse_brokers(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[int, str]:
-    """Broker ids with `in` or `out`, from `ID` and `ID:in` or `ID:out`."""
-    found: dict[int, str] = {}
-    for value in values:
-        text, _, direction = value.partition(":")
-        if not (text.isascii() and text.isdigit() and len(text) < 11) or direction not in ("", IN, OUT):
-            raise click.BadParameter(f"{value!r} is not of the form ID, ID:in or ID:out", ctx, parameter)
-        if found.setdefault(int(text), direction or IN) != (direction or IN):
-            raise click.BadParameter(f"broker {text} can't get and lose replicas", ctx, parameter)
-    return found
 
 
 @click.command(
@@ -60,11 +48,11 @@ def _parse_brokers(ctx: click.Context, parameter: click.Parameter, values: tuple
     examples=(
         "ottla cluster rebalance                              # dry run",
         "ottla cluster rebalance --broker 4 --execute         # fill the new broker 4",
-        "ottla cluster rebalance --broker 2:out --execute     # empty broker 2",
         "ottla cluster rebalance --by leaders --execute       # move leadership only",
         "ottla cluster rebalance --throttle 20000000 --execute",
     ),
 )
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
 @click.option(
     "--by",
     "goals",
@@ -76,28 +64,20 @@ def _parse_brokers(ctx: click.Context, parameter: click.Parameter, values: tuple
 )
 @click.option(
     "--broker",
-    "brokers",
-    metavar="ID[:in|:out]",
+    "filled",
+    metavar="ID",
+    type=BROKER_ID,
     multiple=True,
-    callback=_parse_brokers,
-    help="Broker that gets replicas (in, the default) or loses all of them (out); may be repeated.",
-)
-@click.option(
-    "--topic",
-    "names",
-    multiple=True,
-    metavar="TOPIC",
-    shell_complete=complete_topic,
-    help="Topic that may move; by default, all.",
+    help="Broker that gets replicas; may be repeated; by default, all.",
 )
 @throttle_option
 @click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
 @json_option
 @connection_options
 def rebalance(
-    goals: tuple[str, ...],
-    brokers: dict[int, str],
     names: tuple[str, ...],
+    goals: tuple[str, ...],
+    filled: tuple[int, ...],
     throttle: int | None,
     execute: bool,
     as_json: bool,
@@ -105,48 +85,35 @@ def rebalance(
 ) -> None:
     """Spread replicas and leaders over brokers.
 
-    Replicas keep their number and their spread over racks. Partitions that are not fully in sync are left as they are.
-    An interrupted rebalance continues when the command is run again.
+    Moves partitions of the given topics, or of all. Replicas keep their number and their spread over racks. Partitions
+    that are not fully in sync are left as they are. An interrupted rebalance continues when the command is run again.
     """
-    with open_cluster(bootstrap_server) as client:
-        ongoing = client.reassignments.all()
-        if ongoing and execute:
-            notify(f"waiting for {counted(len(ongoing), 'ongoing reassignment')}")
-            wait_for_moves(client, set(ongoing))
-            ongoing = {}
-        given, plan = _plan(client, goals, brokers, names, frozenset(ongoing))
-        _show(given, plan, throttle, execute=execute, as_json=as_json)
-        if not execute:
-            print_dry_run()
-        elif plan.targets:
-            _execute(client, given, plan, throttle)
-
-
-def _plan(
-    client: Cluster,
-    goals: Sequence[str],
-    brokers: Mapping[int, str],
-    names: Sequence[str],
-    ongoing: frozenset[TopicPartition],
-) -> tuple[RebalanceInput, RebalancePlan]:
-    """The present cluster and the plan for it. Raises OperatorError."""
-    from ottla.client.admin.rebalance_plan import RebalanceInput, rebalance_plan
     from ottla.client.wire.failure import TopicNotFound
 
-    topics = client.topics.all()
-    for name in names:
-        if name not in topics:
-            raise TopicNotFound(name, known=topics)
-    drained = frozenset(broker for broker, direction in brokers.items() if direction == OUT)
-    registered = {broker.node_id for broker in client.brokers.all()}
-    if drained - registered:
-        raise OperatorError(f"broker {min(drained - registered)} is not registered: see `ottla cluster brokers`")
-    pinned = {
-        (topic.name, partition.index)
-        for topic in topics.values()
-        if names and topic.name not in names
-        for partition in topic.partitions
-    }
+    with open_cluster(bootstrap_server) as client:
+        given = cluster_state(client, execute=execute)
+        for name in names:
+            if name not in given.topics:
+                raise TopicNotFound(name, known=given.topics)
+        others = {
+            (topic.name, partition.index)
+            for topic in given.topics.values()
+            if names and topic.name not in names
+            for partition in topic.partitions
+        }
+        given = given._replace(goals=goals, filled=frozenset(filled), pinned=given.pinned | others)
+        apply_plan(client, given, throttle, execute=execute, as_json=as_json)
+
+
+def cluster_state(client: Cluster, *, execute: bool) -> RebalanceInput:
+    """The present cluster. Partitions of ongoing reassignments are pinned, or awaited if a plan will be executed."""
+    from ottla.client.admin.rebalance_plan import RebalanceInput
+
+    ongoing = client.reassignments.all()
+    if ongoing and execute:
+        notify(f"waiting for {counted(len(ongoing), 'ongoing reassignment')}")
+        wait_for_moves(client, set(ongoing))
+        ongoing = {}
     sizes: dict[TopicPartition, int] = {}
     room: dict[int, int] = {}
     for directory in client.log_directories.all():
@@ -154,17 +121,25 @@ def _plan(
             room[directory.node_id] = room.get(directory.node_id, 0) + directory.usable_bytes
         for key, size in directory.sizes.items():
             sizes[key] = max(size, sizes.get(key, 0))
-    given = RebalanceInput(
+    return RebalanceInput(
         brokers=client.describe().brokers,
-        topics=topics,
+        topics=client.topics.all(),
         sizes=sizes,
-        goals=goals,
-        filled=frozenset(brokers.keys() - drained),
-        drained=drained,
-        pinned=ongoing | pinned,
+        pinned=frozenset(ongoing),
         room=room,
     )
-    return given, rebalance_plan(given)
+
+
+def apply_plan(client: Cluster, given: RebalanceInput, throttle: int | None, *, execute: bool, as_json: bool) -> None:
+    """Compute and show a plan; with `execute`, apply it. Raises OperatorError."""
+    from ottla.client.admin.rebalance_plan import rebalance_plan
+
+    plan = rebalance_plan(given)
+    _show(given, plan, throttle, execute=execute, as_json=as_json)
+    if not execute:
+        print_dry_run()
+    elif plan.targets:
+        _execute(client, given, plan, throttle)
 
 
 def _show(given: RebalanceInput, plan: RebalancePlan, throttle: int | None, *, execute: bool, as_json: bool) -> None:
@@ -190,11 +165,18 @@ def _show(given: RebalanceInput, plan: RebalancePlan, throttle: int | None, *, e
                 "estimated_seconds": round(seconds, 1),
                 "brokers": list(broker_changes(given, plan.targets)),
                 "not_in_sync": [{"topic": name, "partition": index} for name, index in plan.skipped],
+                "on_fewer_racks": [{"topic": name, "partition": index} for name, index in plan.on_fewer_racks],
             }
         )
         return
     if plan.skipped:
         notify(f"{counted(len(plan.skipped), 'partition')} not fully in sync: left as they are")
+    if plan.on_fewer_racks:
+        name, index = plan.on_fewer_racks[0]
+        notify(
+            f"{counted(len(plan.on_fewer_racks), 'partition')}, such as {name}-{index}, will be on fewer racks: start "
+            "another broker on the rack first to prevent it"
+        )
     if not moves:
         click.echo("Nothing to move.")
         return
@@ -242,13 +224,14 @@ def _execute(client: Cluster, given: RebalanceInput, plan: RebalancePlan, thrott
     from ottla.client.admin.reassignment_plan import throttled_replicas
 
     left = iter(plan.targets.items())
+    live = {broker.node_id for broker in given.brokers} - given.drained
     done = 0
     with throttled(client, throttled_replicas(plan.targets, given.topics), throttle, keep=False):
         while batch := dict(islice(left, BATCH_PARTITIONS)):
-            fenced = {broker.node_id for broker in client.brokers.all() if broker.fenced} - given.drained
+            fenced = live & {broker.node_id for broker in client.brokers.all() if broker.fenced}
             if fenced:
                 raise OperatorError(
-                    f"broker {min(fenced)} does not serve, so the rebalance stops after {done} of "
+                    f"broker {min(fenced)} does not serve any more, so the command stops after {done} of "
                     f"{counted(len(plan.targets), 'partition')}: start the broker and run the command again"
                 )
             client.reassignments.alter(batch)

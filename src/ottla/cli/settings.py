@@ -37,16 +37,18 @@ def known_settings(resource_type: ResourceType) -> Iterable[str]:
 def warn_of_unknown(resource_type: ResourceType, names: Iterable[str]) -> None:
     """Print a warning for each config that the broker stored although Ottla does not know it."""
     from ottla.client.wire.model import ResourceType
+    from ottla.common.config.broker_configs import unknown_settings
     from ottla.common.config.unsupported_configs import INERT_CONFIGS, STORED_CONFIGS
     from ottla.common.suggestion import did_you_mean
 
     known = known_settings(resource_type)
-    listed = {*INERT_CONFIGS, *STORED_CONFIGS}
-    for name in names:
-        of_listener = resource_type is ResourceType.BROKER and name.startswith("listener.name.")
-        if name not in known and name not in listed and not of_listener:
-            hint = did_you_mean(name, known)
-            notify(f"warning: {name} is not a {resource_type.name.lower()} config of Ottla and has no effect{hint}")
+    if resource_type is ResourceType.BROKER:
+        unknown = unknown_settings(names)
+    else:
+        unknown = set(names).difference(known, INERT_CONFIGS, STORED_CONFIGS)
+    for name in sorted(unknown):
+        hint = did_you_mean(name, known)
+        notify(f"warning: {name} is not a {resource_type.name.lower()} config of Ottla and has no effect{hint}")
 
 
 @contextmanager

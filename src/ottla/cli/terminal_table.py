@@ -31,7 +31,7 @@ def print_on_terminal(columns: Sequence[str], cells: Iterable[Sequence[str]], ri
     longest = longest_names(columns, rows, right, console.width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        table.add_column(column.upper(), justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shorten(text, length, mark)) for text, length in zip(row, longest, strict=True)))
     console.print(table)

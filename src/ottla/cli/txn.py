@@ -232,22 +232,13 @@ class HangingTransaction(NamedTuple):
 @txn.command(
     examples=(
         "ottla txn hanging",
-        "ottla txn hanging --topic clicks --max-transaction-timeout 1h",
+        "ottla txn hanging clicks --max-transaction-timeout 1h",
         "ottla txn hanging --broker 2 --json",
     )
 )
+@click.argument("topics", metavar=f"[{METAVAR}]...", nargs=-1, callback=parse_selection, shell_complete=complete_topic)
 @click.option(
     "--broker", "-B", "broker_id", type=BROKER_ID, help="Search only partitions with a replica on this broker."
-)
-@click.option(
-    "--topic",
-    "-t",
-    "topics",
-    multiple=True,
-    metavar=METAVAR,
-    shell_complete=complete_topic,
-    callback=parse_selection,
-    help="Search only this topic, or some of its partitions; may be repeated.",
 )
 @click.option(
     "--max-transaction-timeout",
@@ -266,7 +257,7 @@ def hanging(
     """List hanging transactions.
 
     Transactions that are open past the timeout with no coordinator left to complete them. Each one blocks
-    read_committed consumers of its partition until `ottla txn abort` ends it.
+    read_committed consumers of its partition until `ottla txn abort` ends it. Searches the given topics, or all.
     """
     with open_cluster(bootstrap_server) as cluster:
         positions = _searched(cluster, topics, broker_id)

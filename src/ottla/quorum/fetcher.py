@@ -12,7 +12,9 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
@@ -41,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 MAX_FETCH_WAIT_MS = 500
 MAX_FETCH_BYTES = 1024 * 1024
+RECORDS_PER_FETCH_TURN = 500
+"""Records of a response that are decoded and appended in one turn of the loop, some 5 ms."""
 MAX_SNAPSHOT_BYTES = 1 << 30
 """Snapshots are collected in memory; a snapshot that claims a larger size is rejected."""
 
@@ -121,8 +125,10 @@ class FollowedLog(Protocol):
 class FetcherOwner(Protocol):
     """The callbacks of the fetcher, implemented by its driver."""
 
-    def replicated(self, data: Buffer) -> None:
-        """Append the leader's batches. Raises KafkaError, ProtocolError."""
+    def replicated(self, data: Buffer) -> Iterator[None]:
+        """Append the leader's batches, each after its last record was decoded; yields after every record. The caller
+        may abandon the rest. Raises KafkaError, ProtocolError.
+        """
         ...
 
     def cut(self, end_offset: int) -> None:
@@ -178,6 +184,7 @@ class Fetcher:
         "_rest",
         "_rng",
         "_scheduler",
+        "_steps",
         "_stopped",
         "_times",
         "trouble",
@@ -215,6 +222,8 @@ class Fetcher:
         self._rest: TimerHandle | None = None
         self._backoff_s = self._times.retry_backoff_s
         self._download: _Download | None = None
+        self._steps: Iterator[None] | None = None
+        """The rest of a response with many records, which is appended in later turns of the loop."""
         self._stopped = False
         self.trouble: object = None
         """Why the last Fetch returned nothing; None if it did, or if none has completed yet."""
@@ -222,6 +231,7 @@ class Fetcher:
     def stop(self) -> None:
         """Send no more requests; pending responses are dropped."""
         self._stopped = True
+        self._steps = None
         self._generation.renew()
         if self._rest is not None:
             self._rest.cancel()
@@ -307,10 +317,8 @@ class Fetcher:
                 return
             answer = read(response)
             if self._fetch_answered(self._clock.monotonic(), epoch, answer.error, answer.peer):
-                self._use(use, answer.partition)
+                self._use(partial(use, answer.partition))
                 self.trouble = None
-                if self._rest is None:
-                    self._backoff_s = self._times.retry_backoff_s
             else:
                 self._download = None
                 announce_refusal(address, answer.error)
@@ -320,9 +328,9 @@ class Fetcher:
         timeout_s = self._times.request_s + MAX_FETCH_WAIT_MS / 1000
         self._network.send(address, message, self._generation.during(answered), timeout_s)
 
-    def _use(self, use: Callable[[Any], None], partition: Any) -> None:
+    def _use(self, use: Callable[[], None]) -> None:
         try:
-            use(partition)
+            use()
         except KafkaError as error:
             if self._log.failed:
                 self._owner.failed(error)
@@ -331,6 +339,9 @@ class Fetcher:
                 self._pause()
         except (OSError, ProtocolError) as error:
             self._owner.failed(error)
+        else:
+            if self._steps is None:
+                self._backoff_s = self._times.retry_backoff_s
 
     def _wait(self, reason: object) -> None:
         """Retry after the backoff, or at once if the response named another leader."""
@@ -371,11 +382,35 @@ class Fetcher:
             records = partition.records
             if records:
                 self._busy = True
-                try:
-                    self._owner.replicated(records)
-                finally:  # includes the batches appended before a rejected one
-                    self._log.request_flush(self._pool, self._flushed)
-            self._owner.high_watermark_received(partition.high_watermark)
+                self._steps = self._owner.replicated(records)
+                self._replicate(partition.high_watermark, self._leadership.leader)
+            else:
+                self._owner.high_watermark_received(partition.high_watermark)
+
+    def _replicate(self, high_watermark: int, leader: LeaderAndEpoch) -> None:
+        """Append the next records of the response of `leader`, and the others in later turns of the loop.
+
+        Another leader's log may differ from the end of this one, so the rest is dropped if this replica no longer
+        follows `leader`.
+        """
+        steps, self._steps = self._steps, None
+        leadership = self._leadership
+        if steps is None:
+            return  # stopped
+        is_current = leadership.follows and leadership.leader == leader
+        try:
+            if is_current and sum(1 for _ in islice(steps, RECORDS_PER_FETCH_TURN)) == RECORDS_PER_FETCH_TURN:
+                self._steps = steps
+                self._scheduler.call_soon(self._replicate_more, high_watermark, leader)
+        finally:  # includes the batches appended before a rejected one, or before a change of the leader
+            if self._steps is None:
+                self._log.request_flush(self._pool, self._flushed)
+        if is_current and self._steps is None:
+            self._owner.high_watermark_received(high_watermark)
+
+    def _replicate_more(self, high_watermark: int, leader: LeaderAndEpoch) -> None:
+        self._use(partial(self._replicate, high_watermark, leader))
+        self._owner.act()
 
     def _flushed(self, error: BaseException | None) -> None:
         self._busy = False
@@ -426,7 +461,7 @@ class Fetcher:
             elif error is not None or content is None:
                 self._owner.failed(error or ProtocolError("the snapshot is empty"))
             else:
-                self._use(lambda _: self._owner.loaded(snapshot, content), None)
+                self._use(partial(self._owner.loaded, snapshot, content))
             self._owner.act()
 
         self._pool.submit(work, stored)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ottla.common.errors import ProtocolError
 from ottla.common.platform.clock import Clock
@@ -11,7 +11,7 @@ from ottla.common.platform.disk import Buffer
 from ottla.quorum.metadata_log import ReplicaLog
 from ottla.quorum.opening import image_of
 from ottla.quorum.raft import Raft
-from ottla.quorum.replay import Replay, batch_content
+from ottla.quorum.replay import Replay, batch_content_by_record
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId
 from ottla.quorum.snapshots import SnapshotTaker
 from ottla.record.batch import iter_batches
@@ -44,7 +44,7 @@ class FollowerLog:
         self.act = act
         self.failed = failed
 
-    def replicated(self, data: Buffer) -> None:
+    def replicated(self, data: Buffer) -> Iterator[None]:
         """See `FetcherOwner`."""
         log, raft = self._log, self._raft
         for batch in iter_batches(data):
@@ -54,7 +54,7 @@ class FollowerLog:
                     f"the leader sent a batch at {batch.base_offset} of epoch {epoch}, which does not follow "
                     f"{log.end_offset} of epoch {log.last_epoch}"
                 )
-            messages, sets = batch_content(batch)
+            messages, sets = yield from batch_content_by_record(batch)
             log.append_replicated(batch.to_bytes())
             self._replay.appended(batch.next_offset, epoch, messages)
             for offset, voters in sets:

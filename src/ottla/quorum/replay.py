@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from ottla.common.errors import InvariantError, KafkaError
@@ -236,8 +236,23 @@ class Replay:
             done(error)
 
 
-def batch_content(batch: BatchView) -> tuple[list[Any], Iterator[tuple[int, tuple[Voter, ...]]]]:
-    """The metadata messages of a batch, and the sets of voters with their offsets. Raises ProtocolError."""
+BatchContent = tuple[list[Any], list[tuple[int, tuple[Voter, ...]]]]
+"""The metadata messages of a batch, and the sets of voters with their offsets."""
+
+
+def batch_content(batch: BatchView) -> BatchContent:
+    """The content of a batch. Raises ProtocolError."""
+    records = batch_content_by_record(batch)
+    while True:
+        try:
+            next(records)
+        except StopIteration as end:
+            content: BatchContent = end.value
+            return content
+
+
+def batch_content_by_record(batch: BatchView) -> Generator[None, None, BatchContent]:
+    """Yield after each decoded record, and return the content of the batch. Raises ProtocolError."""
     messages: list[Any] = []
     voters: list[tuple[int, tuple[Voter, ...]]] = []
     for index, record in enumerate(batch.records()):
@@ -247,4 +262,5 @@ def batch_content(batch: BatchView) -> tuple[list[Any], Iterator[tuple[int, tupl
             messages.append(decode_record(record.value).message)
         elif control_record_type(record) is ControlRecordType.KRAFT_VOTERS:
             voters.append((batch.base_offset + index, read_voters(record)))
-    return messages, iter(voters)
+        yield
+    return messages, voters

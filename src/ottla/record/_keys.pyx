@@ -30,6 +30,7 @@ cdef enum:  # of the rows of an index (ottla.record.walk); the parity test compa
 
 ENTRY_BYTES = 24
 SECRET_BYTES = 16
+HASH_ID = 1
 
 cdef struct Hash:
     uint64_t low
@@ -40,6 +41,7 @@ cdef struct Entry:
     int64_t next_offset  # the offset plus one: no used entry has a zero there
 
 cdef array.array _TEMPLATE = array.array("q")
+cdef array.array _HASHES = array.array("Q")
 
 
 cdef inline uint64_t rotate(uint64_t value, int bits) noexcept nogil:
@@ -288,3 +290,78 @@ def gather(
             memcpy(target, &body[start], size)
             target += size
     return out, newest
+
+
+def key_hashes(bytes secret not None, const uint8_t[::1] body not None, const int64_t[::1] rows not None):
+    """Return the low 64 bits of the hash of each key, in order; see the twin."""
+    cdef int64_t count = check_rows(body, rows)
+    cdef array.array found = array.clone(_HASHES, count, zero=False)
+    cdef uint64_t* hashes = <uint64_t*>found.data.as_voidptr
+    cdef Hash seed = secret_of(secret)
+    cdef int64_t number, used = 0
+    cdef const uint8_t* data = &body[0] if count else NULL
+    cdef const int64_t* row
+    with nogil:
+        for number in range(count):
+            row = &rows[number * WIDTH]
+            if row[KEY_LENGTH] >= 0:
+                hashes[used] = sip_hash(&seed, data + row[KEY_START], row[KEY_LENGTH]).low
+                used += 1
+    array.resize(found, used)
+    return found
+
+
+cdef inline uint64_t probe_of(uint64_t hashed, int probe, uint64_t bit_count) noexcept nogil:
+    return ((hashed & 0xFFFFFFFFU) + <uint64_t>probe * ((hashed >> 32) | 1)) % bit_count
+
+
+def key_filter(const uint64_t[::1] hashes not None, int64_t bit_count, int probes):
+    """Return a Bloom filter of these hashes; see the twin."""
+    cdef int64_t size = (bit_count + 7) // 8
+    cdef int64_t number
+    cdef int probe
+    cdef uint64_t bit
+    cdef bytearray out
+    if bit_count <= 0:
+        raise InvariantError("a key filter has bits")
+    out = bytearray(size)
+    cdef uint8_t* data = <uint8_t*>PyByteArray_AS_STRING(out)
+    with nogil:
+        for number in range(hashes.shape[0]):
+            for probe in range(probes):
+                bit = probe_of(hashes[number], probe, <uint64_t>bit_count)
+                data[bit >> 3] |= <uint8_t>(1 << (bit & 7))
+    return out
+
+
+def filters_with(
+    const uint8_t[::1] data not None, const int64_t[::1] places not None, const uint64_t[::1] hashes not None,
+    int probes,
+):
+    """Return a byte for each filter: 1 if it can have one of the hashes; see the twin."""
+    cdef int64_t count = places.shape[0] // 2
+    cdef int64_t size = data.shape[0]
+    cdef int64_t number, key, start, bit_count
+    cdef int probe
+    cdef uint64_t bit
+    cdef bytearray out = bytearray(count)
+    cdef uint8_t* flags = <uint8_t*>PyByteArray_AS_STRING(out)
+    for number in range(count):
+        start, bit_count = places[2 * number], places[2 * number + 1]
+        if not 0 <= start <= size or not 0 <= bit_count <= 8 * (size - start):
+            raise InvariantError("a key filter is outside of its file")
+    with nogil:
+        for number in range(count):
+            start, bit_count = places[2 * number], places[2 * number + 1]
+            if not bit_count:
+                continue
+            for key in range(hashes.shape[0]):
+                flags[number] = 1
+                for probe in range(probes):
+                    bit = probe_of(hashes[key], probe, <uint64_t>bit_count)
+                    if not data[start + <int64_t>(bit >> 3)] >> (bit & 7) & 1:
+                        flags[number] = 0
+                        break
+                if flags[number]:
+                    break
+    return out

@@ -1,8 +1,8 @@
 """Latest record of each key, in Python: twin and reference of `_keys.pyx`.
 
-All functions take the records of one batch and `record.walk.index_records` of them. A table never leaves the process
-that created it, so the twins agree in their results but not in the hash: here it is BLAKE2b, from the standard
-library, and there one that is fast in C.
+Inputs are the records of a batch and `record.walk.index_records` of them. The twins agree in their
+results but not in the hash: here it is BLAKE2b, from the standard library, and there one that is fast in C. A table
+never leaves the process that created it; `HASH_ID` distinguishes the hashes of stored filters.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from ottla.record._batch_py import INDEX_WIDTH
 ENTRY_BYTES = 24
 """Bytes of an entry: 16 of the key's hash, and 8 of its offset plus one, so that no used entry has zeros there."""
 SECRET_BYTES = 16
+HASH_ID = 2
+"""Number of the hash in files: a filter is read by the twin that wrote it."""
 
 _HASH_BYTES = 16
 _OFFSET = Struct("<q")
@@ -137,3 +139,54 @@ def gather(body: Buffer, rows: array[int], kept: array[int], base_timestamp: int
         timestamp = (base_timestamp + rows[at + _TIMESTAMP_DELTA] + _INT64_SIGN) % _INT64_RANGE - _INT64_SIGN
         newest = max(newest, timestamp)
     return out, newest
+
+
+def hash_key(secret: bytes, key: Buffer) -> int:
+    """Return the 16-byte hash of a key as one little-endian number."""
+    return int.from_bytes(blake2b(key, digest_size=_HASH_BYTES, key=secret).digest(), "little")
+
+
+def key_hashes(secret: bytes, body: Buffer, rows: array[int]) -> array[int]:
+    """Return the low 64 bits of the hash of each key, in order; records without a key have none."""
+    view = memoryview(body)
+    found: array[int] = array("Q")
+    for at in range(0, len(rows), INDEX_WIDTH):
+        length = rows[at + _KEY_LENGTH]
+        if length >= 0:
+            start = rows[at + _KEY_START]
+            found.append(hash_key(secret, view[start : start + length]) % _INT64_RANGE)
+    return found
+
+
+def _probe(hashed: int, probe: int, bit_count: int) -> int:
+    return ((hashed & 0xFFFFFFFF) + probe * (hashed >> 32 | 1)) % bit_count
+
+
+def key_filter(hashes: array[int], bit_count: int, probes: int) -> bytearray:
+    """Return a Bloom filter of 64-bit hashes, with `probes` bits for each."""
+    if bit_count <= 0:
+        raise InvariantError("a key filter has bits")
+    out = bytearray((bit_count + 7) // 8)
+    for hashed in hashes:
+        for probe in range(probes):
+            bit = _probe(hashed, probe, bit_count)
+            out[bit >> 3] |= 1 << (bit & 7)
+    return out
+
+
+def filters_with(data: Buffer, places: array[int], hashes: array[int], probes: int) -> bytearray:
+    """Return a byte for each filter in `data`: 1 if it can have one of the hashes.
+
+    `places` has the position and the number of bits of each filter; one without bits has no keys.
+    """
+    out = bytearray(len(places) // 2)
+    for number in range(len(out)):
+        start, bit_count = places[2 * number], places[2 * number + 1]
+        if not 0 <= start <= len(data) or not 0 <= bit_count <= 8 * (len(data) - start):
+            raise InvariantError("a key filter is outside of its file")
+        for hashed in hashes if bit_count else ():
+            bits = (_probe(hashed, probe, bit_count) for probe in range(probes))
+            if all(data[start + (bit >> 3)] >> (bit & 7) & 1 for bit in bits):
+                out[number] = 1
+                break
+    return out

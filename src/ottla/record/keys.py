@@ -1,4 +1,4 @@
-"""Selection of the compiled table of keys or its Python twin; tests compare the two.
+"""Selection of the compiled functions of keys or their Python twin; tests compare the two.
 
 The choice is made once, at import: the compiled module if it was built, else Python.
 """
@@ -6,13 +6,38 @@ The choice is made once, at import: the compiled module if it was built, else Py
 from __future__ import annotations
 
 try:
-    from ottla.record._keys import ENTRY_BYTES, SECRET_BYTES, KeyTable, gather
+    from ottla.record._keys import (
+        ENTRY_BYTES,
+        HASH_ID,
+        SECRET_BYTES,
+        KeyTable,
+        filters_with,
+        gather,
+        hash_key,
+        key_filter,
+        key_hashes,
+    )
 except ImportError:
     from ottla.record._keys_py import (  # type: ignore[assignment]
         ENTRY_BYTES,
+        HASH_ID,
         SECRET_BYTES,
         KeyTable,
+        filters_with,
         gather,
+        hash_key,
+        key_filter,
+        key_hashes,
     )
 
-__all__ = ["ENTRY_BYTES", "SECRET_BYTES", "KeyTable", "gather"]
+__all__ = [
+    "ENTRY_BYTES",
+    "HASH_ID",
+    "SECRET_BYTES",
+    "KeyTable",
+    "filters_with",
+    "gather",
+    "hash_key",
+    "key_filter",
+    "key_hashes",
+]

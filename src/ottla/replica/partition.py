@@ -388,7 +388,8 @@ class Partition:
             if result.needs_flush:
                 self._request_flush(result.last_offset + 1)
             elif self._alone_in_sync and self.offsets.flushed_offset >= self._flush_owed:
-                end = self.offsets.high_watermark = result.last_offset + 1
+                end = result.last_offset + 1
+                self.offsets.set_high_watermark(end)
                 if self.high_watermark_listener is not None:
                     self.high_watermark_listener(self.index, end)
             elif self.leadership is not None:
@@ -485,7 +486,7 @@ class Partition:
             min_isr = self.log.config.min_insync_replicas
             end = leadership.next_high_watermark(end, offsets.log_end_offset, min_isr, now_s)
         if end > offsets.high_watermark:
-            offsets.high_watermark = end
+            offsets.set_high_watermark(end)
             self._purgatory.touch(self.fetch_watch)
             self._purgatory.touch(self.produce_watch)
             if self.high_watermark_listener is not None:
@@ -518,7 +519,7 @@ class Partition:
         offsets = self.offsets
         known = min(high_watermark, offsets.log_end_offset)
         if known > offsets.high_watermark:
-            offsets.high_watermark = known
+            offsets.set_high_watermark(known)
             self._purgatory.touch(self.fetch_watch)
         if offsets.log_start_offset < log_start_offset <= offsets.log_end_offset:
             self.log.maybe_increment_log_start_offset(log_start_offset)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ottla.common.platform.reused_memory import ReusedMemory
 from ottla.search.evaluation import compile_filter
+from ottla.search.key_ranges import NO_SKIPS, skips_of
 from ottla.search.literals import required_clauses
 from ottla.search.plan import Plan, write_token
 from ottla.search.reading import PartitionReader
@@ -56,8 +57,9 @@ class Search:
     ) -> None:
         """`condition` is the filter of `plan.query`; `decoders` are those of `plan`, with their schemas.
 
-        `on_progress` is called after each read; `lookahead` scans in other processes. Raises OperatorError for a
-        decoder without its schema or package.
+        `on_progress` is called after each read; `lookahead` scans in other processes. A filter that needs certain keys
+        first asks for the offsets without them. Raises OperatorError for a decoder without its schema or package,
+        KafkaError.
         """
         self._plan = plan
         self._budget = budget
@@ -68,12 +70,21 @@ class Search:
         matcher = Matcher(
             compile_filter(condition), required_clauses(condition, decoders), decoders, self._tally, ReusedMemory()
         )
+        skips = skips_of(source, plan.ranges, condition, decoders)
         self._readers: Sequence[PartitionReader]
         if lookahead is None:
-            self._readers = [PartitionReader(source, *each, matcher, fetch_bytes) for each in plan.ranges.items()]
+            self._readers = [
+                PartitionReader(source, *each, matcher, fetch_bytes, skips=skips.get(each[0], NO_SKIPS))
+                for each in plan.ranges.items()
+            ]
         else:
             self._readers = lookahead.readers = [
-                WindowReader(lookahead, plan.newest_first, (source, *each, matcher, fetch_bytes))
+                WindowReader(
+                    lookahead,
+                    plan.newest_first,
+                    (source, *each, matcher, fetch_bytes),
+                    skips.get(each[0], NO_SKIPS),
+                )
                 for each in plan.ranges.items()
             ]
         self._walk: Walk = (

@@ -8,6 +8,7 @@ resumed.
 from __future__ import annotations
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.search.key_ranges import NO_SKIPS, KeySkips
 from ottla.search.plan import OffsetRange
 from ottla.search.scan import Matcher, Scanned, Scanner, Unreadable
 from ottla.search.source import FETCH_BYTES, TopicSource
@@ -35,8 +36,9 @@ class PartitionReader:
         matcher: Matcher,
         fetch_bytes: int = FETCH_BYTES,
         record_bytes: float = FIRST_RECORD_BYTES,
+        skips: KeySkips = NO_SKIPS,
     ) -> None:
-        """`record_bytes`: an estimate of the stored bytes of an offset."""
+        """`record_bytes`: an estimate of the stored bytes of an offset. `skips` have no match and are not read."""
         self.partition = partition
         self.start = span.start
         self.end = span.end
@@ -45,6 +47,7 @@ class PartitionReader:
         self.reached = span.reached
         self.oldest: int | None = None
         """Smallest timestamp so far, by headers of batches; None before the first step."""
+        self._skips = skips
         self._source = source
         self._ascending = Scanner(partition, matcher, by_reached=True)
         self._descending = Scanner(partition, matcher, by_reached=False)
@@ -57,18 +60,26 @@ class PartitionReader:
         return self.start >= self.end
 
     def read_up(self) -> Scanned:
-        """Scan one fetch from `start`. Raises KafkaError."""
+        """Scan one fetch from `start`, or pass over offsets. Raises KafkaError."""
         start = self.start
-        found = self._scan(self._ascending, start, start, self.end, self._wanted(start))
-        self.start, self.reached = found.next_offset, found.reached
-        self._adapt(found.size_bytes, self.start - start)
+        found = self._next_up(self._ascending)
+        if self._skips.at(start) is None:
+            self._adapt(found.size_bytes, self.start - start)
         return found
 
     def read_down(self) -> Scanned:
-        """Scan one window of offsets below `end`. Raises KafkaError."""
-        low = max(self.start, self.end - self._window)
-        found = self._scan(self._descending, low, self.start, self.end, self._wanted(low))
-        bottom = low if found.first_offset is None else max(self.start, min(low, found.first_offset))
+        """Scan one window of offsets below `end`, or pass over offsets. Raises KafkaError."""
+        skipped = self._skips.at(self.end - 1)
+        if skipped is not None:
+            self.end = max(self.start, skipped.start)
+            found = Scanned(self.end, self.reached, records=skipped.records, skipped=skipped.records)
+            found.oldest = skipped.oldest_ms if skipped.records else None
+            self._note_oldest(found)
+            return found
+        floor = self._skips.last_end(self.end - 1, self.start)
+        low = max(floor, self.end - self._window)
+        found = self._scan(self._descending, low, self.start, self.end, self._wanted(low, self.end))
+        bottom = low if found.first_offset is None else max(floor, min(low, found.first_offset))
         while found.next_offset < self.end:
             more = self._scan(self._descending, found.next_offset, found.next_offset, self.end, self._fetch_bytes)
             _add(found, more)
@@ -83,15 +94,28 @@ class PartitionReader:
         scanner = self._ascending if by_reached else self._descending
         hit_bytes = 0
         while not self.is_done and found.size_bytes < max_bytes and hit_bytes < max_hit_bytes:
-            more = self._scan(scanner, self.start, self.start, self.end, self._wanted(self.start))
-            self.start, self.reached = more.next_offset, more.reached
+            more = self._next_up(scanner)
             hit_bytes += sum(hit.size_bytes for hit in more.hits)
             _add(found, more)
         return found
 
-    def _wanted(self, low: int) -> int:
-        """The size of a fetch for the offsets from `low` to the end."""
-        return min(self._fetch_bytes, int((self.end - low) * self._record_bytes * 1.25) + _FETCH_MARGIN_BYTES)
+    def _next_up(self, scanner: Scanner) -> Scanned:
+        """Scan one fetch from `start`, or pass over the offsets there. Raises KafkaError."""
+        start = self.start
+        skipped = self._skips.at(start)
+        if skipped is None:
+            end = self._skips.next_start(start, self.end)
+            found = self._scan(scanner, start, start, end, self._wanted(start, end))
+        else:
+            reached = max(self.reached, skipped.newest_ms) if skipped.records else self.reached
+            found = Scanned(min(skipped.end, self.end), reached, records=skipped.records, skipped=skipped.records)
+            found.oldest = skipped.oldest_ms if skipped.records else None
+        self.start, self.reached = found.next_offset, found.reached
+        return found
+
+    def _wanted(self, low: int, end: int) -> int:
+        """The size of a fetch for the offsets from `low` to before `end`."""
+        return min(self._fetch_bytes, int((end - low) * self._record_bytes * 1.25) + _FETCH_MARGIN_BYTES)
 
     def _scan(self, scanner: Scanner, offset: int, start: int, end: int, max_bytes: int) -> Scanned:
         """Scan one fetch at `offset` for the records from `start` on; offsets that are gone are passed and counted."""

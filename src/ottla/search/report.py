@@ -35,10 +35,10 @@ MAX_LISTED = 3
 class Report:
     """Result of a search up to now.
 
-    `records` were searched, `skipped` of them ruled out by a literal of the filter without decoding. `verified` records
-    were compared with the filter; `mismatches` and `undecodable` count among these, `undecodable_reason` is that of the
-    first one. `lost` offsets were deleted from
-    the log before they were read. `ranges` are the searched offsets by partition, end exclusive.
+    `records` were searched, `skipped` of them ruled out without decoding: by a literal of the filter, or by a key
+    filter of the broker. `verified` records were compared with the filter; `mismatches` and `undecodable` count among
+    these, `undecodable_reason` is that of the first one. `lost` offsets were deleted from the log before they were
+    read. `ranges` are the searched offsets by partition, end exclusive.
     """
 
     matches: int

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ottla.client.admin.cluster import Cluster
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchResult
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchResult, KeyFreeRange
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import uuid_to_string
 from ottla.common.platform.reused_memory import ReusedMemory
@@ -35,6 +35,11 @@ class TopicSource(Protocol):
 
     def offsets_since(self, timestamp_ms: int, ends: Mapping[int, int]) -> dict[int, int]:
         """The first offset with a timestamp at or after a time; the end where there is none."""
+
+    def ranges_without_keys(
+        self, ranges: Mapping[int, tuple[int, int]], keys: Sequence[bytes]
+    ) -> Mapping[int, Sequence[KeyFreeRange]]:
+        """Parts of ranges of offsets in which no record has one of the keys, as far as the broker knows them."""
 
     def fetch(self, partition: int, offset: int, max_bytes: int) -> FetchResult:
         """Raw batches from the one with this offset; at least one if there is one.
@@ -75,6 +80,13 @@ class ClusterTopic:
         keyed = {(self._topic, partition): end for partition, end in ends.items()}
         found = self._records.offsets_since(timestamp_ms, keyed, isolation=self._isolation) if keyed else {}
         return {partition: offset for (_, partition), offset in found.items()}
+
+    def ranges_without_keys(
+        self, ranges: Mapping[int, tuple[int, int]], keys: Sequence[bytes]
+    ) -> Mapping[int, Sequence[KeyFreeRange]]:
+        keyed = {(self._topic, partition): span for partition, span in ranges.items()}
+        found = self._records.ranges_without_keys(keyed, keys, isolation=self._isolation)
+        return {partition: each for (_, partition), each in found.items()}
 
     def fetch(self, partition: int, offset: int, max_bytes: int) -> FetchResult:
         topic_id = self._topic_id if self._is_checked else None

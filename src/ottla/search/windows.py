@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from ottla.client.wire.model import KeyFreeRange
+from ottla.search.key_ranges import NO_SKIPS, KeySkips
 from ottla.search.plan import OffsetRange
 from ottla.search.reading import PartitionReader
 from ottla.search.scan import Matcher, Scanned
@@ -25,13 +27,14 @@ MAX_HIT_BYTES = 32 * 1024 * 1024
 
 
 class Window(NamedTuple):
-    """Offsets to scan, `end` exclusive. `by_reached`: see `search.scan.Scanner`."""
+    """Offsets to scan, `end` exclusive, but for `skips`. `by_reached`: see `search.scan.Scanner`."""
 
     partition: int
     start: int
     end: int
     record_bytes: float
     by_reached: bool
+    skips: Sequence[KeyFreeRange] = ()
 
 
 @dataclass(slots=True)
@@ -66,7 +69,8 @@ class WindowRunner(Protocol):
 def run_window(source: TopicSource, window: Window, matcher: Matcher, fetch_bytes: int = FETCH_BYTES) -> WindowResult:
     """Scan a window; the result of a large one ends early. `matcher` has an empty tally. Raises KafkaError."""
     span = OffsetRange(window.start, window.end)
-    reader = PartitionReader(source, window.partition, span, matcher, fetch_bytes, window.record_bytes)
+    skips = KeySkips(window.skips) if window.skips else NO_SKIPS
+    reader = PartitionReader(source, window.partition, span, matcher, fetch_bytes, window.record_bytes, skips)
     limit = MAX_FETCHES_OF_WINDOW * fetch_bytes
     found = reader.read_rest(limit, MAX_HIT_BYTES, by_reached=window.by_reached)
     return WindowResult(found, reader.lost, matcher.tally)
@@ -126,8 +130,9 @@ class WindowReader(PartitionReader):
         lookahead: Lookahead,
         newest_first: bool,
         reader_arguments: tuple[TopicSource, int, OffsetRange, Matcher, int],
+        skips: KeySkips = NO_SKIPS,
     ) -> None:
-        super().__init__(*reader_arguments)
+        super().__init__(*reader_arguments, skips=skips)
         self._tally = reader_arguments[3].tally
         self._lookahead = lookahead
         self._newest_first = newest_first
@@ -140,13 +145,18 @@ class WindowReader(PartitionReader):
         return low < high
 
     def submit_next(self) -> None:
-        """Submit the next window in the direction of the search."""
+        """Submit the next window in the direction of the search; none ends inside of offsets to pass over."""
         low, high = self._unsubmitted()
         if self._newest_first:
-            low = max(low, high - self._window)
+            edge = max(low, high - self._window)
+            skipped = self._skips.at(edge)
+            low = edge if skipped is None else max(low, skipped.start)
         else:
-            high = min(high, low + self._window)
-        window = Window(self.partition, low, high, self._record_bytes, by_reached=not self._newest_first)
+            edge = min(high, low + self._window)
+            skipped = self._skips.at(edge - 1)
+            high = edge if skipped is None else min(high, skipped.end)
+        skips = self._skips.within(low, high)
+        window = Window(self.partition, low, high, self._record_bytes, not self._newest_first, skips)
         self.submitted.append((self._lookahead.runner.submit(window), window))
         self._lookahead.pending += 1
 

@@ -696,7 +696,7 @@ class Broker:
         if self._scrubbing is not None:
             self._scrubbing.scrubber.stop()
         if self._cleaning is not None:
-            self._cleaning.cleaner.stop()
+            self._cleaning.stop()
         for life in (self._life, self._controller_lifecycle):
             if life is not None:
                 life.end()

@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError, ProtocolError
 from ottla.common.logs import RATE_LIMITED
@@ -30,7 +30,7 @@ from ottla.quorum.fetcher import Fetcher
 from ottla.quorum.network import QuorumNetwork
 from ottla.quorum.opening import image_of
 from ottla.quorum.raft_types import OffsetAndEpoch, Peer, QuorumStatistics, ReplicaKey
-from ottla.quorum.replay import Replay, batch_content
+from ottla.quorum.replay import Replay, batch_content_by_record
 from ottla.quorum.snapshot_file import Snapshot, SnapshotId
 from ottla.record.batch import BatchView, iter_batches
 from ottla.storage.log.flush import FlushDone
@@ -176,15 +176,15 @@ class TermLogFollower:
 
     # -- fetched data ----------------------------------------------------------------------------------------------
 
-    def replicated(self, data: Buffer) -> None:
+    def replicated(self, data: Buffer) -> Iterator[None]:
         """See `FetcherOwner`. Raises ProtocolError."""
         try:
             for batch in iter_batches(data):
-                self._append(batch)
+                yield from self._append(batch)
         except (KafkaError, InvariantError) as error:
             raise ProtocolError(f"the records can't be read: {error}") from error
 
-    def _append(self, batch: BatchView) -> None:
+    def _append(self, batch: BatchView) -> Iterator[None]:
         followed = self._followed
         if (batch.base_offset, batch.partition_leader_epoch) != (followed.end_offset, followed.epoch):
             raise ProtocolError(
@@ -193,7 +193,7 @@ class TermLogFollower:
             )
         if followed.last_epoch != followed.epoch or batch.is_control or not batch.crc_matches():
             raise ProtocolError(f"the batch at {batch.base_offset} is damaged or not from a controller term")
-        messages, _ = batch_content(batch)
+        messages, _ = yield from batch_content_by_record(batch)
         self._replay.appended(batch.next_offset, followed.epoch, messages)
         followed.end_offset = batch.next_offset
 

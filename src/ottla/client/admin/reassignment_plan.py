@@ -35,36 +35,13 @@ class _ReplicaCounts:
             if broker_id in self._counts:
                 self._counts[broker_id] += 1
 
-    def best(self, taken: Sequence[int], excluded: int | None) -> int | None:
+    def best(self, taken: Sequence[int]) -> int | None:
         """The broker for another replica of a partition that is on `taken`; None if there is none left."""
-        racks = {self._racks.get(broker_id) for broker_id in taken if broker_id != excluded}
-        candidates = [broker_id for broker_id in self._counts if broker_id not in taken and broker_id != excluded]
+        racks = {self._racks.get(broker_id) for broker_id in taken}
+        candidates = [broker_id for broker_id in self._counts if broker_id not in taken]
         if not candidates:
             return None
         return min(candidates, key=lambda each: (self._racks[each] in racks, self._counts[each], each))
-
-
-def evacuation(brokers: Sequence[BrokerInfo], topics: Mapping[str, TopicInfo], broker_id: int) -> Plan:
-    """A plan that moves every replica of `broker_id` to another broker, at the same position in its partition's list.
-
-    Raises KafkaError INVALID_REPLICA_ASSIGNMENT if no other broker is left for a replica.
-    """
-    load = _ReplicaCounts(brokers, topics.values())
-    plan: Plan = {}
-    for name, partition in _partitions(topics):
-        if broker_id in partition.replicas:
-            target = load.best(partition.replicas, broker_id)
-            if target is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"no other live broker can take the replica of {name}-{partition.index} on broker {broker_id}: "
-                    "start another broker, or lower the replication factor first",
-                )
-            plan[name, partition.index] = tuple(
-                target if replica == broker_id else replica for replica in partition.replicas
-            )
-            load.add([target])
-    return plan
 
 
 def with_replication_factor(
@@ -87,7 +64,7 @@ def with_replication_factor(
         for _, partition in _partitions({name: topics[name]}):
             replicas = list(partition.replicas[:factor])
             while len(replicas) < factor:
-                target = load.best(replicas, None)
+                target = load.best(replicas)
                 if target is None:
                     break
                 replicas.append(target)

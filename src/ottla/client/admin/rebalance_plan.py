@@ -4,9 +4,9 @@ A plan is computed in four steps: replicas leave drained brokers; partitions get
 from brokers with more load to brokers with less; preferred leaders are spread by reordering replicas. Each step repeats
 the best single change until none is left, so that a plan of the result is empty.
 
-Invariants: a partition keeps its number of replicas, has never two on one broker, and is never on fewer racks than
-before. A partition that is not fully in sync is left as it is, except for replicas on drained brokers. A broker does
-not get more bytes than it has room for.
+Invariants: a partition keeps its number of replicas, has never two on one broker, and is on fewer racks than before
+only if no live broker is left on the rack of a drained one. A partition that is not fully in sync is left as it is,
+except for replicas on drained brokers. A broker does not get more bytes than it has room for.
 
 Left out: the execution of a plan (`cli.rebalance`).
 """
@@ -49,7 +49,7 @@ class RebalanceInput(NamedTuple):
     filled: frozenset[int] = frozenset()
     """Brokers that get replicas; empty for all."""
     drained: frozenset[int] = frozenset()
-    """Brokers that lose all replicas; they need not be live."""
+    """Brokers that lose all replicas; they need not be live. Only partitions with a replica there are considered."""
     pinned: frozenset[TopicPartition] = frozenset()
     """Partitions that must not change, such as those of an ongoing reassignment."""
     room: Mapping[int, int] = {}
@@ -68,6 +68,8 @@ class RebalancePlan(NamedTuple):
     """Bytes that each broker sends, if leaders stay until the end."""
     skipped: Sequence[TopicPartition]
     """Partitions that were not considered, because they are not fully in sync."""
+    on_fewer_racks: Sequence[TopicPartition]
+    """Partitions that lose a rack with a drained broker."""
 
     def seconds(self, bytes_per_second: int) -> float:
         """The time for copies at this rate for each broker and direction."""
@@ -97,10 +99,8 @@ def _check(given: RebalanceInput, known: set[int]) -> None:
     unknown = sorted(given.filled - known)
     if unknown:
         raise OperatorError(f"broker {unknown[0]} is not live: live brokers are {', '.join(map(str, sorted(known)))}")
-    if given.filled & given.drained:
-        raise OperatorError(f"broker {min(given.filled & given.drained)} can't get and lose replicas in one plan")
     if not known - given.drained:
-        raise OperatorError("no live broker is left for the replicas: drain fewer brokers")
+        raise OperatorError("no other live broker can take the replicas: start another broker first")
     if BYTES in given.goals and PARTITIONS in given.goals:
         raise OperatorError("replicas are spread by bytes or by partitions: choose one of them")
 
@@ -124,10 +124,12 @@ class _Assignment:
             self.before[key] = partition.replicas
             self._leaders[key] = partition.leader
             missing = set(partition.replicas) - set(partition.isr)
-            if key not in given.pinned and missing <= given.drained and partition.is_led:
-                self.replicas[key] = partition.replicas
-            elif key not in given.pinned:
-                self.skipped.append(key)
+            is_considered = not given.drained or not given.drained.isdisjoint(partition.replicas)
+            if key not in given.pinned and is_considered:
+                if missing <= given.drained and partition.is_led:
+                    self.replicas[key] = partition.replicas
+                else:
+                    self.skipped.append(key)
             self._count(key, partition.replicas, 1)
         self.on: dict[int, dict[Racks, list[Item]]] = {broker: {} for broker in self.racks}
         """Replicas that may move, by broker and by the racks of the other replicas of their partitions, sorted."""
@@ -196,7 +198,8 @@ class _Assignment:
                 incoming[broker] = incoming.get(broker, 0) + size
                 leader = self._leaders[key]
                 outgoing[leader] = outgoing.get(leader, 0) + size
-        return RebalancePlan(targets, sum(incoming.values()), incoming, outgoing, self.skipped)
+        fewer = [key for key, found in targets.items() if self.rack_count(found) < self.rack_count(self.before[key])]
+        return RebalancePlan(targets, sum(incoming.values()), incoming, outgoing, self.skipped, fewer)
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> Iterator[tuple[TopicPartition, PartitionInfo]]:
@@ -223,13 +226,7 @@ def _drain(state: _Assignment, key: TopicPartition, drained: frozenset[int]) -> 
             )
         racks = state.rack_count(left)
         best = min(candidates, key=lambda each: (state.rack_count([*left, each]) == racks, state.load[each], each))
-        after = _replaced(state.replicas[key], broker, best)
-        if state.rack_count(after) < state.rack_count(state.replicas[key]):
-            raise OperatorError(
-                f"moving {key[0]}-{key[1]} off broker {broker} would leave it on fewer racks: start a broker on rack "
-                f"{state.racks[broker]!r} first"
-            )
-        state.change(key, after)
+        state.change(key, _replaced(state.replicas[key], broker, best))
 
 
 def _spread_over_racks(state: _Assignment, key: TopicPartition) -> None:

@@ -5,14 +5,14 @@ See `client.admin.topics`; the requests that read are in `client.wire.record_req
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.client.admin.router import ClusterService, request_timeout_s
 from ottla.client.wire import record_requests
 from ottla.client.wire.connection import BrokerUnreachable, Connection
 from ottla.client.wire.failure import TopicReplaced, raise_all, response_error
-from ottla.client.wire.model import NO_OFFSET, FetchResult, OffsetInfo
+from ottla.client.wire.model import NO_OFFSET, FetchResult, KeyFreeRange, OffsetInfo
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
@@ -94,6 +94,34 @@ class RecordService(ClusterService):
         """The first offset at or after a time, for each partition of `ends`; its end if there is none."""
         found = self.offsets_at(ends, timestamp_ms, isolation=isolation)
         return {key: ends[key] if offset == NO_OFFSET else offset for key, offset in found.items()}
+
+    def ranges_without_keys(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], keys: Sequence[bytes], *, isolation: str
+    ) -> dict[TopicPartition, list[KeyFreeRange]]:
+        """Parts of these ranges of offsets (end exclusive) in which no record has one of the keys.
+
+        They come from key filters of Ottla (`ottla.search.index`), and are empty without. Raises TopicNotFound,
+        KafkaError.
+        """
+        isolation_level = record_requests.isolation_level(isolation)
+        found: dict[TopicPartition, list[KeyFreeRange]] = {key: [] for key in ranges}
+        ends = {key: end for key, (_, end) in ranges.items()}
+        starts = {key: start for key, (start, end) in ranges.items() if start < end}
+        while starts:
+            answers = self._router.ask_leaders(
+                starts,
+                lambda connection, asked: record_requests.ranges_without_keys(
+                    connection, asked, ends, keys, isolation_level
+                ),
+            )
+            rest = {}
+            for key, answer in answers.items():
+                if answer is not None:
+                    found[key] += answer.ranges
+                    if starts[key] < answer.searched_end < ends[key]:
+                        rest[key] = answer.searched_end
+            starts = rest
+        return found
 
     def offsets_before(
         self, timestamps: Mapping[TopicPartition, int], max_count: int

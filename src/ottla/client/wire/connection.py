@@ -138,7 +138,7 @@ class Connection:
             if tls is None and not self._versions:
                 raise BrokerUnreachable(
                     f"{error} before its first response; a TLS listener does so if the client does not use TLS: "
-                    "give the settings with --command-config or --profile (ottla mirror: --from-config, --to-config)"
+                    "set security.protocol in the client properties, for example with --command-config"
                 ) from error
             raise
         except BaseException:

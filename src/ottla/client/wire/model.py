@@ -194,6 +194,24 @@ class LogDirectory(NamedTuple):
     sizes: Mapping[TopicPartition, int]
 
 
+class KeyFreeRange(NamedTuple):
+    """Offsets from `start` to before `end` in which no record has one of the keys, with the number of records and their
+    smallest and largest timestamp, by the headers of batches."""
+
+    start: int
+    end: int
+    records: int
+    oldest_ms: int
+    newest_ms: int
+
+
+class KeyFreeRanges(NamedTuple):
+    """The ranges of a partition up to `searched_end`, in order."""
+
+    ranges: tuple[KeyFreeRange, ...]
+    searched_end: int
+
+
 class AbortedTransaction(NamedTuple):
     """An aborted transaction: records of `producer_id` from `first_offset` to the next abort marker are invisible."""
 

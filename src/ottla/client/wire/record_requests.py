@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.failure import raise_for, response_error
-from ottla.client.wire.model import ISOLATION_LEVELS, AbortedTransaction, FetchResult, OffsetInfo
+from ottla.client.wire.model import (
+    EARLIEST_TIMESTAMP,
+    ISOLATION_LEVELS,
+    AbortedTransaction,
+    FetchResult,
+    KeyFreeRange,
+    KeyFreeRanges,
+    OffsetInfo,
+)
 from ottla.common.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.common.kafka.ids import Uuid
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ottla.protocol.messages.list_offsets import (
+    KeySearch,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -98,6 +107,39 @@ def _answered(
     if error is None and offsets.keys() != timestamps.keys():
         raise ProtocolError(f"{connection.address} responded with other partitions than those of ListOffsets")
     return offsets, error
+
+
+def ranges_without_keys(
+    connection: Connection,
+    starts: Mapping[tuple[str, int], int],
+    ends: Mapping[tuple[str, int], int],
+    keys: Sequence[bytes],
+    isolation_level: int,
+) -> tuple[dict[tuple[str, int], KeyFreeRanges | None], KafkaError | None]:
+    """Ranges of offsets in which no record has one of the keys, by key filters of the broker.
+
+    Otherwise as `list_offsets`; None for a partition without filters, and from a broker that is not Ottla.
+    """
+    request = _list_offsets_request(dict.fromkeys(starts, EARLIEST_TIMESTAMP), isolation_level)
+    for topic in request.topics:
+        for each in topic.partitions:
+            place = (topic.name, each.partition_index)
+            each.key_search = KeySearch(start_offset=starts[place], end_offset=ends[place], keys=list(keys))
+    response: ListOffsetsResponse = connection.request(ApiKey.LIST_OFFSETS, request)
+    return _answered(connection, starts, response, lambda found: _key_free_ranges(connection, found))
+
+
+def _key_free_ranges(connection: Connection, found: ListOffsetsPartitionResponse) -> KeyFreeRanges | None:
+    if found.key_search is None:
+        return None
+    ranges = tuple(
+        KeyFreeRange(each.start_offset, each.end_offset, each.records, each.oldest_ms, each.newest_ms)
+        for each in found.key_search.ranges
+    )
+    edges = [edge for each in ranges for edge in each[:2]]
+    if edges != sorted(edges) or any(each.start >= each.end for each in ranges):
+        raise ProtocolError(f"{connection.address} responded with ranges of offsets that overlap")
+    return KeyFreeRanges(ranges, found.key_search.searched_end_offset)
 
 
 def offsets_before(

@@ -544,6 +544,12 @@ def _is_fixed(name: str) -> bool:
     return name in INERT_CONFIGS or name in SECURITY_CONFIGS or name.startswith(SECURITY_PREFIXES)
 
 
+def unknown_settings(names: Iterable[str]) -> set[str]:
+    """The names that are neither settings of a broker or listener nor listed as unsupported."""
+    listed = (BROKER_CONFIGS, LISTENER_CONFIGS, PER_BROKER_SECURITY, LISTENER_SECURITY, INERT_CONFIGS, SECURITY_CONFIGS)
+    return {name for name in names if not any(without_listener(name) in each for each in listed)}
+
+
 def _is_of_one_broker(name: str) -> bool:
     """Return whether the setting cannot be a cluster-wide default; listener settings cannot either."""
     if name in PER_BROKER_SECURITY or without_listener(name) != name:

@@ -35,6 +35,7 @@ WEEK_MS = 7 * 24 * HOUR_MS
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
+SEARCH_INDEXES = ("none", "key")
 MIN_SEGMENT_BYTES = 1024 * 1024
 
 
@@ -263,6 +264,14 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "Minimum number of in-sync replicas, including the leader, for a write with acks=all.",
             "min.insync.replicas",
             validator=at_least(1),
+        ),
+        _key(
+            "ottla.search.index",
+            ConfigType.STRING,
+            "none",
+            "key builds filters of the keys in each closed segment, so that ottla search finds records by key without "
+            "reading the whole log. An extension of Ottla; none builds none.",
+            validator=OneOf(SEARCH_INDEXES),
         ),
         _key(
             "preallocate",

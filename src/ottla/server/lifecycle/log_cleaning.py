@@ -22,6 +22,7 @@ from ottla.storage.files.names import CLEANER_REPORT_FILE
 
 if TYPE_CHECKING:
     from ottla.storage.compaction.worker import Worker
+    from ottla.storage.directory.key_filters import KeyFilterBuilder
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,18 @@ def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
 class LogCleaning:
     """Owner of the cleaner; applies its settings."""
 
-    __slots__ = ("_backoff_ms", "_clock", "_disk", "_pool", "_reported", "_steps", "_writing", "cleaner")
+    __slots__ = (
+        "_backoff_ms",
+        "_clock",
+        "_disk",
+        "_key_filters",
+        "_make_worker",
+        "_pool",
+        "_reported",
+        "_steps",
+        "_writing",
+        "cleaner",
+    )
 
     def __init__(
         self,
@@ -78,6 +90,9 @@ class LogCleaning:
             clock=runtime.clock,
             rng=runtime.rng,
         )
+        self._make_worker = make_worker
+        self._key_filters: KeyFilterBuilder | None = None
+        """Created for the first topic with `ottla.search.index`."""
         for directory in logs.directories:
             self._take_up(directory)
 
@@ -89,10 +104,29 @@ class LogCleaning:
             self._backoff_ms = backoff_ms
             self._steps.add(_STEP, backoff_ms, self._run)
 
+    def stop(self) -> None:
+        """End passes and the building of key filters. Blocks as `LogCleaner.stop`."""
+        self.cleaner.stop()
+        if self._key_filters is not None:
+            self._key_filters.stop()
+
     def _run(self) -> None:
         self.cleaner.run_due()
-        for directory in self.cleaner.logs.directories:
+        directories = self.cleaner.logs.directories
+        for directory in directories:
             self._write_report(directory)
+        if any(directory.logs_with_key_filters() for directory in directories):
+            self._build_key_filters()
+
+    def _build_key_filters(self) -> None:
+        from ottla.storage.directory.key_filters import BuilderSettings, KeyFilterBuilder  # imported here: few topics
+
+        limits = self.cleaner.settings
+        settings = BuilderSettings(limits.io_buffer_bytes // max(limits.threads, 1), limits.max_bytes_per_second)
+        if self._key_filters is None:
+            self._key_filters = KeyFilterBuilder(self.cleaner.logs, settings, self._make_worker(), self._clock)
+        self._key_filters.settings = settings
+        self._key_filters.run_due()
 
     def _take_up(self, directory: LogDirectory) -> None:
         """Read the last passes of an earlier run."""

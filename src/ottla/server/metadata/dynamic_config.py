@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.config.broker_configs import BrokerConfig, unknown_settings
 from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.config.config_keys_broker import BROKER_CONFIGS
 from ottla.common.config.unsupported_configs import STORED_CONFIGS
@@ -20,12 +20,13 @@ ConfigFollower = Callable[[BrokerConfig], None]
 class DynamicBrokerConfig:
     """Owner of the effective settings; notifies followers of changes."""
 
-    __slots__ = ("_followers", "_static", "effective")
+    __slots__ = ("_followers", "_static", "_unknown", "effective")
 
     def __init__(self, static: BrokerConfig) -> None:
         """`static`: the settings parsed at the start."""
         self._static = static
         self._followers: list[ConfigFollower] = []
+        self._unknown: set[str] = set()
         self.effective = static
 
     def follow(self, follower: ConfigFollower) -> None:
@@ -43,6 +44,10 @@ class DynamicBrokerConfig:
         for name in sorted(STORED_CONFIGS.keys() & BROKER_CONFIGS.keys()):
             if self.effective.get(name) != before.get(name):
                 logger.warning("%s has no effect: %s", name, STORED_CONFIGS[name])
+        unknown = unknown_settings({*image.default_broker_configs(), *image.broker_configs(self._static.node_id)})
+        for name in sorted(unknown - self._unknown):
+            logger.warning("%s is not a known setting and has no effect", name)
+        self._unknown = unknown
         for follower in self._followers:
             follower(self.effective)
 

@@ -110,6 +110,7 @@ class FutureLogs:
         """Release the copy, and leave its files to the next start."""
         directory = self.directory_of(key)
         if directory is not None:
+            directory.checkpoints.changes.pending = True
             with suppress(OSError):
                 directory.futures.pop(key).close(clean=False)
 
@@ -164,6 +165,7 @@ class FutureLogs:
                     error,
                 )
         else:
+            source.checkpoints.changes.pending = True
             with suppress(OSError):
                 source.logs.pop(key).close(clean=False)
         return durable

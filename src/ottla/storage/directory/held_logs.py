@@ -10,7 +10,7 @@ from ottla.storage.log.log import Log
 class HeldLogs:
     """Tables of one directory. Only `log_directory` and `future_logs` change them."""
 
-    __slots__ = ("_compacted", "futures", "logs")
+    __slots__ = ("_compacted", "_with_key_filters", "futures", "logs")
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, Log] = {}
@@ -21,6 +21,8 @@ class HeldLogs:
         """
         self._compacted: dict[TopicPartition, None] = {}
         """Logs and copies with the policy `compact`: a step of the cleaner must not scan all logs for the few."""
+        self._with_key_filters: dict[TopicPartition, None] = {}
+        """The same with `ottla.search.index`."""
 
     def use_config(self, partition: TopicPartition, config: LogConfig) -> None:
         """Apply the settings of a log."""
@@ -28,14 +30,23 @@ class HeldLogs:
             self._compacted[partition] = None
         else:
             self._compacted.pop(partition, None)
+        if config.indexes_keys:
+            self._with_key_filters[partition] = None
+        else:
+            self._with_key_filters.pop(partition, None)
 
     def forget(self, partition: TopicPartition) -> None:
         """Drop the settings of a log that was removed."""
         self._compacted.pop(partition, None)
+        self._with_key_filters.pop(partition, None)
 
     def compacted(self) -> list[Log]:
         """Return the compacted logs, without copies."""
         return [log for key in self._compacted if (log := self.logs.get(key)) is not None]
+
+    def with_key_filters(self) -> list[Log]:
+        """Return the logs whose segments get key filters, without copies."""
+        return [log for key in self._with_key_filters if (log := self.logs.get(key)) is not None]
 
     def both(self) -> dict[TopicPartition, Log]:
         """Return all partitions with files here."""
@@ -54,3 +65,4 @@ class HeldLogs:
         self.logs.clear()
         self.futures.clear()
         self._compacted.clear()
+        self._with_key_filters.clear()

@@ -92,6 +92,7 @@ class LogDirectory:
         self.futures = held.futures
         """Copies that move here from other directories of the node (`future_logs`)."""
         self.compacted_logs = held.compacted
+        self.logs_with_key_filters = held.with_key_filters
         self.health = DirectoryHealth(path, clock, partial(on_offline, self))
         self.notes = IncarnationNotes(disk, path)
         self.checkpoints = DirectoryCheckpoints(disk, path, held, self.health, self.notes)
@@ -191,6 +192,8 @@ class LogDirectory:
         folder = Folder(self._descriptors, self._join(name))
         log = load_log(folder, key, options, clock=self._clock, rng=self._rng, events=self._events)
         log.producers.verification_enabled = self.defaults.verification_enabled
+        log.offsets.changes = log.segments.changes = changes = self.checkpoints.changes
+        changes.pending = True
         return log
 
     def shutdown(self, broker_epoch: int) -> None:
@@ -297,6 +300,7 @@ class LogDirectory:
             raise
         log.moved_to(path)
         self.logs[key] = self.futures.pop(key)
+        self.checkpoints.changes.pending = True
         try:
             self._disk.fsync_dir(self.path)
         except OSError as error:

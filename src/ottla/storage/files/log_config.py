@@ -49,6 +49,7 @@ class LogConfig(NamedTuple):
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
     remote_storage_enable: bool = False
+    ottla_search_index: str = "none"
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
@@ -76,6 +77,11 @@ class LogConfig(NamedTuple):
     def compacted(self) -> bool:
         """Return whether the log is compacted, so that every record needs a key."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def indexes_keys(self) -> bool:
+        """Return whether closed segments get key filters."""
+        return self.ottla_search_index == "key"
 
     @property
     def max_segment_ms(self) -> int:

@@ -11,6 +11,8 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
+KEY_FILTER_SUFFIX = ".keyfilter"
+"""Specific to Ottla: filters of the keys in a segment. Apache Kafka ignores files with other suffixes than its own."""
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
@@ -19,7 +21,7 @@ SWAP_SUFFIX = ".swap"
 """Suffix of a complete file that will replace others."""
 TEMPORARY_SUFFIX = ".tmp"
 
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, KEY_FILTER_SUFFIX)
 """Files that belong to one segment and are deleted with it; producer snapshots are separate."""
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"

@@ -27,10 +27,34 @@ NO_HIGH_WATERMARK = -1
 """No high watermark is tracked (yet), so that the whole log counts as committed."""
 
 
-class LogOffsets:
-    """Offsets of one log; all are exclusive ends."""
+class OffsetChanges:
+    """Whether start offset, high watermark or segments of any log of a data directory changed.
 
-    __slots__ = ("flushed_offset", "gap_end", "high_watermark", "log_end_offset", "log_start_offset", "recovery_point")
+    An idle broker with tens of thousands of logs must not compare them every few seconds.
+    """
+
+    __slots__ = ("pending",)
+
+    def __init__(self) -> None:
+        self.pending = True
+        """Reset when the offset checkpoints contain the current offsets."""
+
+
+_UNOBSERVED = OffsetChanges()
+
+
+class LogOffsets:
+    """Offsets of one log; all are exclusive ends. Methods set those of the offset checkpoints, to report the change."""
+
+    __slots__ = (
+        "changes",
+        "flushed_offset",
+        "gap_end",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "recovery_point",
+    )
 
     def __init__(self, log_start_offset: int, log_end_offset: int, recovery_point: int) -> None:
         self.log_start_offset = log_start_offset
@@ -42,6 +66,8 @@ class LogOffsets:
         """Records below are durable with indexes and leader epochs, so that no start has to scan them."""
         self.gap_end = 0
         """Offsets may be missing before the segments up to here although the recovery point is lower."""
+        self.changes = _UNOBSERVED
+        """Those of the data directory."""
 
     @property
     def high_watermark_or_end(self) -> int:
@@ -50,11 +76,17 @@ class LogOffsets:
 
     def begin_high_watermark(self, checkpointed: int) -> None:
         """Start tracking the high watermark, from the checkpointed one, at most the log end."""
-        self.high_watermark = min(max(checkpointed, self.log_start_offset), self.log_end_offset)
+        self.set_high_watermark(min(max(checkpointed, self.log_start_offset), self.log_end_offset))
+
+    def set_high_watermark(self, offset: int) -> None:
+        """Set the high watermark, which is tracked."""
+        self.high_watermark = offset
+        self.changes.pending = True
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Raise the log start offset; records deleted on purpose count as committed."""
         self.log_start_offset = offset
+        self.changes.pending = True
         if NO_HIGH_WATERMARK < self.high_watermark < offset:
             self.high_watermark = offset
 
@@ -65,6 +97,7 @@ class LogOffsets:
         self.high_watermark = min(self.high_watermark, offset)
         self.flushed_offset = min(self.flushed_offset, offset)
         self.gap_end = min(self.gap_end, offset)
+        self.changes.pending = True
 
     def restart_at(self, offset: int) -> None:
         """Set all offsets to `offset`, for an empty log."""
@@ -75,7 +108,7 @@ class LogOffsets:
 class LogSegments:
     """Segments of one log, at least one."""
 
-    __slots__ = ("active", "base_offsets", "in_order", "recent", "with_aborted")
+    __slots__ = ("active", "base_offsets", "changes", "in_order", "recent", "with_aborted")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self.in_order = tuple(segments)
@@ -85,6 +118,8 @@ class LogSegments:
         """Positions of the newest batches in the active segment, by base offset, for consumers at the tail."""
         self.with_aborted = any(segment.aborted.index is not None for segment in self.in_order)
         """Whether any segment has, or had, aborted transactions."""
+        self.changes = _UNOBSERVED
+        """Those of the data directory."""
 
     def __len__(self) -> int:
         return len(self.in_order)
@@ -123,6 +158,7 @@ class LogSegments:
         if not in_order or len(set(base_offsets)) < len(base_offsets):
             raise InvariantError(f"{self.active.data.path}: segments at {base_offsets} do not form a log")
         self.in_order, self.base_offsets = in_order, base_offsets
+        self.changes.pending = True
         if in_order[-1] is not self.active:
             self.active = in_order[-1]
             self.recent.clear()

@@ -47,8 +47,10 @@ def load_producers(
     recovery_point: int,
     now_ms: int,
     expiration_ms: int,
+    none_from: int = MAX_LONG,
 ) -> ProducerState:
-    """Return the state at the end of `offsets` (log start to log end). Raises OSError.
+    """Return the state at the end of `offsets` (log start to log end). No batch from offset `none_from` on is known to
+    have a producer id. Raises OSError.
 
     Without any snapshot the producer state was empty at the last durable roll, which otherwise writes one, so only
     later segments are read. After a clean stop (`trusted`), which writes one too, the state is empty.
@@ -63,7 +65,9 @@ def load_producers(
             _replay_durable(producers, folder, segments, recovery_point)
         else:
             producers.map_end_offset = max(offsets.start, _durable_base(segments, recovery_point))
-    replay_producers(producers, segments, offsets.stop)
+    if producers.map_end_offset < none_from:
+        replay_producers(producers, segments, offsets.stop)
+    producers.map_end_offset = offsets.stop
     return producers
 
 

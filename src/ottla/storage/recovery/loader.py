@@ -96,6 +96,10 @@ class _LoadState:
     """All of a small active segment, after a clean stop."""
     last_batch: bytes = b""
     """Beginning of the last batch's header, after a clean stop."""
+    producers_end: int = MAX_LONG
+    """Offset from which on no batch has a producer id."""
+    epochs_are_complete: bool = False
+    """Whether a scan of all batches found the leader epochs."""
 
 
 def load_log(
@@ -113,8 +117,7 @@ def load_log(
     end_offset = _clean_end(loading) if options.clean and not loading.epochs_damaged else None
     trusted = end_offset is not None
     if end_offset is None:
-        _recover(loading, _gaps_end(options, found))
-        end_offset, _, _ = loading.segments[-1].search.find_end()
+        end_offset = _recover(loading, _gaps_end(options, found))
     if end_offset < max(options.recovery_point, options.high_watermark):
         logger.warning("%s ends at offset %d, below its known end: records were lost", folder.path, end_offset)
         loading.on_loss(proved=False)
@@ -128,7 +131,8 @@ def load_log(
         end_offset = start_offset
     loading.epochs.truncate_from_end(end_offset)
     loading.epochs.truncate_from_start(start_offset)
-    _open_indexes(loading)
+    if trusted:  # a scan has loaded them
+        _open_indexes(loading)
     recovery_point = end_offset if trusted else min(options.recovery_point, end_offset)
     producers = load_producers(
         folder,
@@ -139,6 +143,7 @@ def load_log(
         recovery_point=recovery_point,
         now_ms=clock.time_ms(),
         expiration_ms=options.producer_expiration_ms,
+        none_from=loading.producers_end,
     )
     segments = LogSegments(loading.segments)
     epochs_added = _lacks_epochs(loading, trusted=trusted) and add_missing_entries(
@@ -174,7 +179,7 @@ def _read_topic_id(folder: Folder) -> Uuid | None:
 def _lacks_epochs(loading: _LoadState, *, trusted: bool) -> bool:
     """Return whether the leader epoch file may lack an entry: after a clean stop only the last batch is checked."""
     if not trusted:
-        return True
+        return not loading.epochs_are_complete
     if len(loading.last_batch) < _EPOCH_AND_MAGIC.size:
         return False
     leader_epoch, magic = _EPOCH_AND_MAGIC.unpack(loading.last_batch)
@@ -333,8 +338,8 @@ def _restart_empty(loading: _LoadState, start_offset: int) -> None:
     loading.segments.append(_new_segment(loading, start_offset))
 
 
-def _recover(loading: _LoadState, gaps_end: int) -> None:
-    """Scan from the segment of the recovery point to the end, rebuilding indexes and epochs."""
+def _recover(loading: _LoadState, gaps_end: int) -> int:
+    """Scan from the segment of the recovery point to the end, rebuilding indexes and epochs; returns the end offset."""
     from ottla.storage.recovery.header_repair import UnchecksummedFields  # imported here: not after a clean stop
     from ottla.storage.recovery.recovery import recover_segment, recover_segments
 
@@ -357,10 +362,17 @@ def _recover(loading: _LoadState, gaps_end: int) -> None:
             before = loading.segments[first - 1]
             if recover_segment(loading.segments, first - 1, uncovered).has_transactions:
                 loading.aborted_lost[before] = None
-    lost, loading.gap_end = recover_segments(
+    had_epochs = loading.epochs.latest_epoch >= 0
+    scan = recover_segments(
         loading.folder, loading.segments, first, uncovered, gaps_end=gaps_end, on_loss=loading.on_loss
     )
+    loading.gap_end = scan.gap_end
+    if not scan.has_producers:
+        loading.producers_end = loading.segments[first].base_offset
     loading.unrepaired_damage = uncovered.unrepaired_damage
+    loading.epochs_are_complete = not had_epochs and first == 0 and not loading.unrepaired_damage
     if loading.unrepaired_damage:
         loading.on_loss(proved=False)
-    loading.aborted_lost = {segment: None for segment in (*loading.aborted_lost, *lost) if segment in loading.segments}
+    damaged = (*loading.aborted_lost, *scan.with_transactions)
+    loading.aborted_lost = {segment: None for segment in damaged if segment in loading.segments}
+    return scan.end_offset

@@ -41,6 +41,7 @@ from ottla.storage.files.descriptors import Folder
 from ottla.storage.files.log_config import MAX_INT
 from ottla.storage.recovery.header_repair import UnchecksummedFields
 from ottla.storage.segment.batch_frames import HEADER_CUT, BatchFrames, framing_defect
+from ottla.storage.segment.outlines import Readable
 from ottla.storage.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -64,11 +65,17 @@ class Walk:
     """Whether the defect is an incomplete batch, as a process that ends in the middle of a write leaves it."""
     has_transactions: bool = False
     """Whether some transactions may be aborted, in the segment or in its index."""
+    has_producers: bool = False
+    """Whether a batch has a producer id."""
 
 
 class RecoveryScan(NamedTuple):
-    """Result of a scan of segments, except their ends."""
+    """Result of a scan of segments up to the end of the log, which may have been truncated."""
 
+    end_offset: int
+    """The log end offset."""
+    has_producers: bool
+    """Whether a batch of these segments has a producer id."""
     with_transactions: list[Segment]
     """Segments with aborted transactions that have to be found again."""
     gap_end: int
@@ -92,9 +99,13 @@ def recover_segments(
     """
     with_transactions = []
     gap_end = 0
+    has_producers = False
+    end_offset = segments[first].base_offset
     for number in range(first, len(segments)):
         segment = segments[number]
         walk = recover_segment(segments, number, uncovered)
+        end_offset = walk.next_offset
+        has_producers = has_producers or walk.has_producers
         if walk.has_transactions:
             with_transactions.append(segment)
         gap = "" if walk.defect else _gap_after(segments, number, walk.next_offset)
@@ -123,7 +134,7 @@ def recover_segments(
         file.fsync()
         segment.data.size_bytes = walk.end
         break
-    return RecoveryScan(with_transactions, gap_end)
+    return RecoveryScan(end_offset, has_producers, with_transactions, gap_end)
 
 
 def _gap_after(segments: list[Segment], number: int, next_offset: int) -> str:
@@ -157,16 +168,18 @@ def recover_segment(segments: list[Segment], number: int, uncovered: Unchecksumm
     if not segment.data.size_bytes and segment.indexes.are_blank():
         return walk  # as most segments where there are tens of thousands
     segment.indexes.begin_rebuild()
-    file = segment.data.descriptor.file()
+    file = segment.data.readable()
     for position, header in ValidBatches(file, segment.base_offset, segment.data.size_bytes, walk, uncovered):
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         segment.indexes.note_batch(position, header[BATCH_LENGTH] + LOG_OVERHEAD, last_offset, header[MAX_TIMESTAMP])
         if header[PARTITION_LEADER_EPOCH] > epochs.latest_epoch:
             epochs.assign(header[PARTITION_LEADER_EPOCH], header[BASE_OFFSET])
-        if header[ATTRIBUTES] & CONTROL_MASK and header[PRODUCER_ID] != NO_PRODUCER_ID:
-            walk.has_transactions = True
+        if header[PRODUCER_ID] != NO_PRODUCER_ID:
+            walk.has_producers = True
+            if header[ATTRIBUTES] & CONTROL_MASK:
+                walk.has_transactions = True
     uncovered.finish()
-    segment.indexes.finish_rebuild()
+    segment.indexes.finish_rebuild(is_active=number + 1 == len(segments))
     return walk
 
 
@@ -216,7 +229,12 @@ class ValidBatches:
     __slots__ = ("_base_offset", "_frames", "_uncovered", "_walk")
 
     def __init__(
-        self, file: File, base_offset: int, size_bytes: int, walk: Walk, uncovered: UnchecksummedFields | None = None
+        self,
+        file: Readable,
+        base_offset: int,
+        size_bytes: int,
+        walk: Walk,
+        uncovered: UnchecksummedFields | None = None,
     ) -> None:
         """`walk` has the start position; at the end also where and why the scan stopped."""
         self._uncovered = uncovered

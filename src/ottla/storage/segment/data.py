@@ -17,6 +17,7 @@ import errno
 from ottla.common.platform.disk import Buffer, File
 from ottla.storage.files.descriptors import Descriptor, Descriptors, Folder
 from ottla.storage.files.names import LOG_SUFFIX, offset_name
+from ottla.storage.segment.outlines import SCAN_BYTES, FileContent, Readable
 
 _MIB = 1024 * 1024
 _RESERVE_FROM = _MIB
@@ -124,6 +125,13 @@ class SegmentData:
     def descriptors(self) -> Descriptors:
         """Open files of the log directory, with the batches that searches found in them."""
         return self._folder.descriptors
+
+    def readable(self) -> Readable:
+        """Return the content for one scan of a start, which reads a small file at once and leaves it closed, as most
+        are where there are tens of thousands. Raises OSError.
+        """
+        descriptor, size_bytes = self.descriptor, self.size_bytes
+        return FileContent(descriptor.peek(size_bytes)) if size_bytes <= SCAN_BYTES else descriptor.file()
 
     def mtime_ms(self) -> int:
         """Return the modification time of the data file. Raises OSError."""

@@ -249,9 +249,15 @@ class SegmentIndexes:
             return False
 
     def begin_rebuild(self) -> None:
-        """Empty both indexes; the caller scans the segment and adds each batch again."""
+        """Empty both indexes; the caller scans the segment and adds each batch again.
+
+        Files that are empty already are opened when the first entry is due.
+        """
         self.close()
-        self.create()
+        if self.are_blank():
+            self._offset = self._time = None
+        else:
+            self.create()
         self._bytes_since_entry = 0
         self.entry_count = 0
         self.first_timestamp = NO_TIMESTAMP
@@ -275,11 +281,11 @@ class SegmentIndexes:
         finally:
             descriptors.known = known
 
-    def finish_rebuild(self) -> None:
+    def finish_rebuild(self, *, is_active: bool = False) -> None:
         """Write the indexes after the last batch. On a full disk the entries stay in memory until a flush writes
-        them.
+        them. An active segment that needed no entry keeps empty files until it is rolled or closed.
         """
-        if self.max_timestamp >= 0:
+        if self.max_timestamp >= 0 and not (is_active and self._time is None):
             self.time.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         with contextlib.suppress(OSError):
             self.write()

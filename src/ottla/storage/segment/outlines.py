@@ -94,8 +94,8 @@ class OutlineScan:
         return position, size, header[BASE_OFFSET], header[MAX_TIMESTAMP]
 
 
-class _Content:
-    """A small file in memory."""
+class FileContent:
+    """A small file in memory. Implements `Readable`."""
 
     __slots__ = ("_data",)
 
@@ -109,4 +109,4 @@ class _Content:
 
 def outlines_of(content: bytes) -> OutlineScan:
     """Return an iterator over the batches of a data file with this content."""
-    return OutlineScan(_Content(content), 0, len(content))
+    return OutlineScan(FileContent(content), 0, len(content))

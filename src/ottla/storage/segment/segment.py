@@ -10,17 +10,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.storage.files.descriptors import Descriptor, Folder
-from ottla.storage.files.names import DELETED_SUFFIX, SEGMENT_SUFFIXES, offset_name
+from ottla.storage.files.names import DELETED_SUFFIX, KEY_FILTER_SUFFIX, SEGMENT_SUFFIXES, offset_name
 from ottla.storage.segment.aborted import SegmentAborted
 from ottla.storage.segment.data import SegmentData
 from ottla.storage.segment.indexes import SegmentIndexes
 from ottla.storage.segment.search import SegmentSearch
 
+KEY_FILTER_UNKNOWN, KEY_FILTER_PRESENT, KEY_FILTER_REFUSED = range(3)
+"""States of a segment's key filters: to be checked or built; present; impossible until the segment is another one."""
+
 
 class Segment:
     """One segment."""
 
-    __slots__ = ("_folder", "_suffix", "aborted", "base_offset", "created_ms", "data", "indexes", "search")
+    __slots__ = (
+        "_folder",
+        "_suffix",
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "data",
+        "indexes",
+        "key_filter_state",
+        "search",
+    )
 
     def __init__(
         self,
@@ -43,6 +56,7 @@ class Segment:
         self.aborted = SegmentAborted(folder, base_offset, suffix)
         self.indexes = SegmentIndexes(folder, base_offset, suffix, index_interval_bytes, self.data, self.aborted)
         self.search = SegmentSearch(base_offset, self.data, self.indexes)
+        self.key_filter_state = KEY_FILTER_UNKNOWN
 
     @classmethod
     def create(
@@ -68,6 +82,8 @@ class Segment:
 
         Durable on return: batches that return after a power failure would overlap later ones.
         """
+        self._folder.disk.unlink(self._folder.join(offset_name(self.base_offset, KEY_FILTER_SUFFIX)))
+        self.key_filter_state = KEY_FILTER_UNKNOWN
         self.data.truncate(position)
         self.indexes.truncate(position, offset)
         self.search.load_timestamps()

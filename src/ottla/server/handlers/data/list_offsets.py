@@ -160,12 +160,17 @@ def _find(
         from_replica=message.replica_id != CONSUMER_REPLICA_ID,
         known=known,
     )
-    return ListOffsetsPartitionResponse(
+    response = ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         offset=found.offset,
         timestamp=found.timestamp,
         leader_epoch=found.leader_epoch,
     )
+    if asked.key_search is not None:
+        from ottla.server.handlers.data.key_ranges import key_ranges  # imported here: only `ottla search` asks
+
+        response.key_search = key_ranges(request, topic, partition, asked.key_search, message.isolation_level, known)
+    return response
 
 
 def _failed(asked: ListOffsetsPartition, code: ErrorCode, api_version: int) -> ListOffsetsPartitionResponse:

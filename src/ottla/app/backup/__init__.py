@@ -1,0 +1,1 @@
+"""`ottla backup` and `ottla restore`: consistent copies of a node, or of a cluster of `ottla start --brokers`."""
