@@ -127,10 +127,14 @@ class TableIndex:
         """The lag behind the topics, for readers of committed records. Raises OttlaError."""
         from ottla.pipeline.operations.status import ClusterView, table_status
 
-        view = ClusterView(topics, cluster_id)
         with self._reading:
             return table_status(
-                self._open(name), cluster, "read_committed", view, counts_rows=False, with_ages=with_ages
+                self._open(name),
+                cluster,
+                "read_committed",
+                lambda: ClusterView(topics, cluster_id),
+                counts_rows=False,
+                with_ages=with_ages,
             )
 
     def dead_letters(self, name: str, count: int) -> list[DeadLetter]:

@@ -6,11 +6,12 @@ pipelines whose loads are no longer in the table's history (the newest commits n
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -120,7 +121,7 @@ def table_status(
     table: Table,
     cluster: Cluster,
     isolation: str,
-    view: ClusterView | None = None,
+    view: Callable[[], ClusterView] | None = None,
     *,
     counts_rows: bool = True,
     with_ages: bool = True,
@@ -129,13 +130,13 @@ def table_status(
 
     A table without loads (another tool's) has no partitions. `counts_rows` reads two columns of all files; without it
     the rows are unknown, and no dead letters are counted. `with_ages` fetches the first record that is not loaded; the
-    age is None if the user may not read the topic. Raises OperatorError when the table can't be read or no broker
-    answers.
+    age is None if the user may not read the topic. `view` is called only for a table with loads. Raises OperatorError
+    when the table can't be read or no broker answers.
     """
     loads, error = table.loads(), _rollback_text(table)
     if not loads:
         return TableStatus(table.location, table.version(), None, error=error)
-    topics, cluster_id = ClusterView.of(cluster) if view is None else view
+    topics, cluster_id = ClusterView.of(cluster) if view is None else view()
     known = table.known_topics()
     elsewhere = {name for name, one in known.clusters.items() if cluster_id and one != cluster_id}
     rows = row_counts(table) if counts_rows else None
@@ -284,9 +285,10 @@ def statuses(
     security: ClientSecurity = PLAINTEXT,
 ) -> list[TableStatus]:
     """Compare all tables of `find_tables`, or names in a catalog, with one cluster; an unreadable table is reported
-    with its error and the others are still shown. Raises BrokerUnreachable."""
+    with its error and the others are still shown. The cluster is asked once a table was read. Raises BrokerUnreachable.
+    """
 
-    def status(cluster: Cluster, view: ClusterView, location: str, reason: str | None) -> TableStatus:
+    def status(cluster: Cluster, view: Callable[[], ClusterView], location: str, reason: str | None) -> TableStatus:
         try:
             if reason is None:
                 return table_status(open_table(location, catalog_url=catalog_url), cluster, isolation, view)
@@ -297,7 +299,7 @@ def statuses(
         return TableStatus(location, None, None, error=reason)
 
     with Cluster(bootstrap_servers, client_id=client_id, security=security) as cluster:
-        view = ClusterView.of(cluster)
+        view = functools.cache(lambda: ClusterView.of(cluster))
         return [status(cluster, view, location, reason) for location, reason in found.items()]
 
 
