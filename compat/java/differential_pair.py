@@ -68,6 +68,10 @@ MORE_NAMES = (
 )
 
 
+OWN_SETTINGS = "ottla."
+"""Prefix of settings that Apache Kafka does not have."""
+
+
 class TopicId(NamedTuple):
     """A placeholder in a request for the id that each broker assigned to a topic."""
 
@@ -131,7 +135,8 @@ class _Side:
         if isinstance(value, dict):
             return {key: self.normal(item, key) for key, item in value.items() if key != "throttle_time"}
         if isinstance(value, list):
-            return sorted((self.normal(item, name) for item in value), key=_order)
+            shared = (each for each in value if name != "configs" or not each["name"].startswith(OWN_SETTINGS))
+            return sorted((self.normal(item, name) for item in shared), key=_order)
         if isinstance(value, uuid.UUID):
             names = [topic for topic, known in self.ids.items() if known == value]
             return f"id of {names[0]}" if names else "id" if value.version else str(value)

@@ -32,6 +32,12 @@ class Ledger:
         self.failures: list[KafkaError] = []
         self.fatal: list[KafkaError] = []
         self.sent = 0
+        fatal = self.fatal
+
+        def on_error(error: KafkaError) -> None:  # refers to no ledger: in a cycle, the producer would outlive the test
+            if error.fatal():
+                fatal.append(error)
+
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -43,14 +49,10 @@ class Ledger:
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 20,
                 "queue.buffering.max.messages": 2 * MAX_IN_FLIGHT,
-                "error_cb": self._on_error,
+                "error_cb": on_error,
                 **settings,
             }
         )
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.fatal():
-            self.fatal.append(error)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

@@ -161,8 +161,7 @@ class TestBrokers:
         world.leave(1)
         world.join(1)
         world.start(2)
-        world.until(lambda: world.active)
-        assert set(world.nodes[2].log.latest.brokers) == {1, 2}
+        world.until(lambda: set(world.nodes[2].log.latest.brokers) == {1, 2})
         partitions = world.nodes[2].log.latest.topics["t"].partitions.values()
         assert {(each.leader, each.isr) for each in partitions} == {(2, (2,))}
 
