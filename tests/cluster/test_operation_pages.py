@@ -212,7 +212,7 @@ def cluster_page(name: str, nodes: Nodes, **names: str) -> PrintedPage:
 
 
 def wait_in_sync(nodes: Nodes) -> None:
-    """Wait as the pages say, until `ottla cluster describe` prints `under replicated: 0`."""
+    """Wait as the pages say, until `ottla cluster describe` shows 0 for `under replicated`."""
     guide = cluster_page(CLUSTER, nodes)
     whole = re.compile(r"under replicated: +0$", re.MULTILINE)
     eventually(lambda: whole.search(guide.run("ottla cluster describe")), "all are in sync", TIMEOUT_S)
