@@ -114,11 +114,12 @@ DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx 
 help:
 	@sed -n 's/^#   //p' Makefile
 
+# A failed venv leaves a Python without pip, for example on a Debian without python3-venv: the next run must not use it.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Ottla needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 ..." >&2; exit 2; }
 	@echo "Creating a Python environment in $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -f $@; exit 2; }
 
 $(VENV)/.base: $(BIN)/python $(DECLARED)
 	@echo "Installing Ottla and its requirements into $(VENV), about 90 MB; a C compiler makes it faster"

@@ -127,7 +127,9 @@ def test_version_names_the_revision_of_the_build(tmp_path: Path, monkeypatch: py
 
 def test_version_of_pure_modules_gives_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.record.walk.IMPLEMENTATION", "pure")
-    assert "install a C compiler" in CliRunner().invoke(cli, ["--version"]).output
+    output = CliRunner().invoke(cli, ["--version"]).output
+    assert "install a C compiler and the headers of Python" in output
+    assert re.search(r"`pip install (--\S+ )*\.`", output)  # pip refuses a command without a requirement
 
 
 def test_unknown_command_is_a_usage_error():

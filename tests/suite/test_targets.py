@@ -77,6 +77,18 @@ def test_an_interpreter_that_does_not_run_is_passed_over(tmp_path: Path, monkeyp
     assert Path(made[1]).name.startswith("python3")
 
 
+def test_a_failed_environment_is_not_used_by_the_next_run(tmp_path: Path) -> None:
+    python, environment = tmp_path / "python3", tmp_path / "environment"
+    python.write_text(
+        f'#!/bin/sh\n[ "$2" = venv ] || exit 0\nmkdir -p {environment}/bin\ntouch {environment}/bin/python\nexit 1\n'
+    )
+    python.chmod(0o755)
+    command = ["make", f"{environment}/bin/python", f"PYTHON={python}", f"VENV={environment}"]
+    assert subprocess.run(command, capture_output=True, check=False, cwd=ROOT).returncode == 2
+    assert (environment / "bin").is_dir()
+    assert not (environment / "bin" / "python").exists()
+
+
 def test_only_tests_of_the_pipeline_need_spark() -> None:
     paths = [path for path in (ROOT / "tests").rglob("*.py") if "pipeline" not in path.parts]
     assert not [str(path) for path in paths if modules_named(path) & SPARK]

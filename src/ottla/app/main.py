@@ -100,8 +100,8 @@ class RootGroup(click.Group):
 
 
 PURE_ADVICE = (
-    "The compiled modules are missing, so Ottla needs more CPU time per record: install a C compiler and reinstall "
-    "Ottla with `pip install --force-reinstall --no-cache-dir --no-binary ottla`."
+    "The compiled modules are missing, so Ottla needs more CPU time per record: install a C compiler and the headers "
+    "of Python (Debian: gcc and python3-dev), then run `pip install --force-reinstall --no-deps .` in a checkout."
 )
 
 
