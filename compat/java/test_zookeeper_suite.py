@@ -36,6 +36,7 @@ OF_THE_QUORUM = {
     "test_quorum_processes": "voters, their elections and their directories",
     "test_epoch_repair": "the epoch of voters, and their log",
     "test_operation_pages": "procedures of clusters with a quorum, as printed",
+    "test_top": "the screen of `ottla top`, which asks the same requests of both",
     "test_feature_levels": "raises metadata.version on nodes that were formatted with older ones",
     "test_roles": "process.roles, and the voters of the configuration",
     "test_supervisor": "`ottla start --brokers` makes a quorum",
