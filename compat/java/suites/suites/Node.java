@@ -80,7 +80,7 @@ final class Node {
         }
     }
 
-    /** Stops the process by SIGTERM and waits for its end. */
+    /** Stops the process by SIGTERM and waits for its end. Fails after an unexpected end, or an error in its log. */
     synchronized void stop() {
         if (process == null) {
             return;
@@ -100,6 +100,9 @@ final class Node {
         process = null;
         if (endedBefore) {
             throw new AssertionError("node " + id + " ended during the test with exit code " + code);
+        }
+        if (log().contains("Traceback (most recent call last)")) {
+            throw new AssertionError("node " + id + " logged an unexpected error");
         }
     }
 
