@@ -6,8 +6,8 @@
 The tests request a cluster from Apache Kafka's test kit. The classes in java/suites precede the kit on the class path
 and start Ottla processes instead. A test that needs an object inside a broker's process is "not applicable".
 
-Each class runs in its own JVM. The table is in results.json and results.md of the output directory; a run replaces the
-results of its classes and its cluster there, and keeps the others.
+Each class runs in its own JVM. The output directory contains the table as JSON and as Markdown; a run replaces the results
+of its classes and its cluster there, and keeps the others.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def run(names: Iterable[str], clusters: Sequence[str], output: Path) -> Table:
                 counts = Counter(status for status, _ in found.values())
                 print(f"{name} on {COLUMNS[cluster]}: {dict(counts)}", flush=True)
             results.write_text(json.dumps(table, indent=1) + "\n")
-            (output / "results.md").write_text(markdown(table))
+            results.with_suffix(".md").write_text(markdown(table))
     return table
 
 
