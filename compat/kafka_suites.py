@@ -6,8 +6,8 @@
 The tests request a cluster from Apache Kafka's test kit. The classes in java/suites precede the kit on the class path
 and start Ottla processes instead. A test that needs an object inside a broker's process is "not applicable".
 
-Each class runs in its own JVM. The output directory contains the table as JSON and as Markdown; a run replaces the results
-of its classes and its cluster there, and keeps the others.
+Each class runs in its own JVM. The output directory contains the table as JSON and as Markdown. A run replaces the
+results of its classes and its cluster there, and keeps the others.
 """
 
 from __future__ import annotations

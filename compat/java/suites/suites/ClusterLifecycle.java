@@ -48,8 +48,11 @@ public final class ClusterLifecycle
     /** Stops a cluster whose test did not start, because a method before it failed. */
     @Override
     public void afterEach(ExtensionContext context) {
-        cluster.stop();
-        cluster.deleteFiles();
+        try {
+            cluster.stop();
+        } finally {
+            cluster.deleteFiles();
+        }
     }
 
     @Override
