@@ -86,7 +86,8 @@ final class Node {
             return;
         }
         boolean endedBefore = !process.isAlive();
-        process.destroy();
+        // Process.destroy() would also close the pipe, a second request that ends the controlled shutdown.
+        process.toHandle().destroy();
         try {
             if (!process.waitFor(TIMEOUT_S, TimeUnit.SECONDS)) {
                 process.destroyForcibly().waitFor();
