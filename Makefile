@@ -35,6 +35,8 @@
 #   make page-views                a day of page views through examples/streams, compared with plain Python; VIEWS=5000000
 #   make compat [JOBS=2]           clients and tools of other projects (Debian, npm, Maven), one or more of each family;
 #                                  FAMILIES=compat for all, FAMILIES=compat/go for one
+#   make kafka-suites [ARGS=...]   Apache Kafka's integration tests against Ottla and Apache Kafka, hours (Maven, a JDK);
+#                                  ARGS="--cluster ottla '*AutoTopic*'" for one cluster and some classes
 #   make bench [ARGS=...]          measure beside Apache Kafka and NATS; an interrupted run resumes
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
 #   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
@@ -109,7 +111,7 @@ HELM := .cache/helm/helm
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/protocol/_hot.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx src/ottla/search/_byte_search.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare release cluster clean
+.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat kafka-suites bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare release cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -257,6 +259,9 @@ page-views: $(VENV)/.test $(VENV)/.pipeline
 compat: $(VENV)/.test $(if $(filter --ignore=compat/java,$(ARGS)),,$(if $(filter short @% compat compat/java%,$(FAMILIES)),$(VENV)/.kerberos))
 	@$(if $(filter short,$(FAMILIES)),$(SELECT) short compat > $(VENV)/compat.txt,:)
 	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(FAMILIES:short=@$(VENV)/compat.txt) -rs $(ARGS)
+
+kafka-suites: $(VENV)/.test
+	$(BIN)/python compat/kafka_suites.py $(ARGS)
 
 $(KAFKA) $(ZOOKEEPER) .cache/compat/java-spark/pom.xml: .cache/compat/java-%/pom.xml: compat/java/%.xml
 	@command -v mvn > /dev/null || echo "Without Maven what $< names is not there."
