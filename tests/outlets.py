@@ -60,4 +60,6 @@ class Ends:
             patch.setattr(sys, "stderr", None)
             with pytest.raises(SystemExit) as raised:
                 main.main()
-        return raised.value.code, self._captured.readouterr().err
+        lines = self._captured.readouterr().err.splitlines(keepends=True)
+        # librdkafka reports lost brokers there for as long as a client of an earlier test exists.
+        return raised.value.code, "".join(line for line in lines if "|rdkafka#" not in line)
