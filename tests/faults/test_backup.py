@@ -225,6 +225,7 @@ def test_backup_of_cluster_has_all_acknowledged_once(tmp_path: Path) -> None:
         # A copy of one of the nodes could rejoin the others.
         refused = ottla("backup", tmp_path / "one", "--data-dir", broker.data_dir / "broker-1", code=2)
         assert "is a part of a cluster" in refused
+        assert not list((tmp_path / "one").iterdir())
     ottla("restore", backup, "--data-dir", restored)
     with Broker(brokers=3, data_dir=restored, configs=configs) as broker:
         assert broker.ready["cluster_id"] == cluster_id

@@ -70,7 +70,6 @@ class BackupRun:
 
     def run(self) -> BackupResult:
         """Copy everything but the manifest. Raises OperatorError, OSError."""
-        os.makedirs(os.path.join(self._backup, PARTITIONS))
         for number in range(ATTEMPTS):
             try:
                 image = self._attempt()
@@ -95,6 +94,8 @@ class BackupRun:
 
     def _copied_image(self) -> MetadataImage:
         _, before = newest_metadata(self._disk, self._source)
+        # Not earlier: after a refusal of the source, the same backup directory may be used again.
+        os.makedirs(os.path.join(self._backup, PARTITIONS), exist_ok=True)
         self._select(before)
         cleaned = self._offsets(names.CLEANER_OFFSET_CHECKPOINT)
         self._split_transactions = not self._measure()
