@@ -14,7 +14,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ottla.common.config.config_def import ConfigResourceType
-from ottla.common.config.feature_levels import METADATA_VERSION, METADATA_VERSION_LEVEL, TRANSACTION_VERSION
+from ottla.common.config.feature_levels import (
+    METADATA_VERSION,
+    METADATA_VERSION_LEVEL,
+    SHARE_VERSION,
+    TRANSACTION_VERSION,
+)
 from ottla.common.kafka.acl import Acl
 from ottla.common.kafka.delegation_token import DelegationToken
 from ottla.common.kafka.ids import ZERO_UUID, Uuid
@@ -267,6 +272,11 @@ def transaction_version(image: MetadataImage) -> int:
     """Return the finalized level of `transaction.version`; 0 in a cluster that was created without it and never
     upgraded."""
     return image.features.get(TRANSACTION_VERSION, 0)
+
+
+def share_groups_enabled(image: MetadataImage) -> bool:
+    """Return whether the finalized level of `share.version` is at least 1 (KIP-932)."""
+    return image.features.get(SHARE_VERSION, 0) >= 1
 
 
 EMPTY_IMAGE = MetadataImage()

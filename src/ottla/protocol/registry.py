@@ -195,6 +195,11 @@ VERSIONS: Final[Mapping[int, Versions]] = {
     ApiKey.ADD_RAFT_VOTER: Versions(0, 1),
     ApiKey.REMOVE_RAFT_VOTER: Versions(0, 0),
     ApiKey.UPDATE_RAFT_VOTER: Versions(0, 0),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Versions(0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE: Versions(0, 0),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Versions(0, 1),
+    ApiKey.DELETE_SHARE_GROUP_STATE: Versions(0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Versions(0, 1),
     ApiKey.UNREGISTER_CONTROLLER: Versions(0, 0),
 }
 """Served and advertised versions of every implemented API, by key, in the order of keys as in ApiVersions.

@@ -706,6 +706,7 @@ class Broker:
         if parts is not None:
             for coordination in parts.coordinations.values():
                 coordination.stop()
+            parts.share_groups.close()
             parts.transaction_markers.close()
             parts.transaction_partitions.close()
             parts.replicas.stop()

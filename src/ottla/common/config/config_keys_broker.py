@@ -36,6 +36,7 @@ from ottla.common.config.config_keys_quorum import QUORUM_CONFIGS
 from ottla.common.config.config_keys_quotas import QUOTA_CONFIGS
 from ottla.common.config.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.config.config_keys_sasl import SASL_CONFIGS
+from ottla.common.config.config_keys_share import SHARE_COORDINATOR_CONFIGS
 from ottla.common.config.config_keys_tls import TLS_CONFIGS
 from ottla.common.config.config_keys_tokens import TOKEN_CONFIGS
 from ottla.common.config.config_keys_transactions import TRANSACTION_CONFIGS
@@ -773,6 +774,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *QUORUM_CONFIGS,
         *REPLICATION_CONFIGS,
         *TRANSACTION_CONFIGS,
+        *SHARE_COORDINATOR_CONFIGS,
         *QUOTA_CONFIGS,
         *STORED_KEYS,
         *TLS_CONFIGS,

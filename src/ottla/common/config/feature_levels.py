@@ -20,6 +20,8 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 """Level 1: eligible leader replicas, which may lead without being in the ISR (KIP-966)."""
 TRANSACTION_VERSION = "transaction.version"
 """Level 1: tagged fields in the transaction log; level 2: an epoch for each transaction (KIP-890)."""
+SHARE_VERSION = "share.version"
+"""Level 1: share groups (KIP-932)."""
 KRAFT_VERSION = "kraft.version"
 """Level 1: the metadata log contains the voters (KIP-853). No FeatureLevelRecord sets it."""
 
@@ -121,13 +123,17 @@ FEATURE_LEVELS: Mapping[str, tuple[FeatureLevel, ...]] = {
     GROUP_VERSION: (FeatureLevel(1, since=22),),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (FeatureLevel(1, since=26, needs={METADATA_VERSION: ELIGIBLE_LEADERS}),),
     TRANSACTION_VERSION: (FeatureLevel(1, since=24), FeatureLevel(2, since=24)),
+    SHARE_VERSION: (FeatureLevel(1, since=28),),
 }
 """Features other than metadata.version with complete behaviour."""
 
 
+CHOSEN_FEATURES = frozenset({SHARE_VERSION})
+"""Features that new clusters only have if they were formatted with them."""
+
 NEW_CLUSTER_LEVELS: Mapping[str, int] = {
     METADATA_VERSION: METADATA_VERSION_LEVEL,
-    **{name: rows[-1].level for name, rows in FEATURE_LEVELS.items()},
+    **{name: rows[-1].level for name, rows in FEATURE_LEVELS.items() if name not in CHOSEN_FEATURES},
 }
 """Features of a new cluster, unless it was formatted with others."""
 

@@ -52,16 +52,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "group.share.max.size group.share.min.heartbeat.interval.ms group.share.min.record.lock.duration.ms "
         "group.share.min.session.timeout.ms group.share.partition.max.record.locks "
         "group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms "
-        "share.coordinator.append.linger.ms share.coordinator.load.buffer.size "
-        "share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec "
-        "share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions "
-        "share.coordinator.state.topic.prune.interval.ms share.coordinator.state.topic.replication.factor "
-        "share.coordinator.state.topic.segment.bytes share.coordinator.write.timeout.ms "
         "group.share.dlq.manager.class.name group.share.initialize.retry.interval.ms "
         "group.share.max.assignment.interval.ms group.share.max.delivery.count.limit "
         "group.share.max.partition.max.record.locks group.share.min.assignment.interval.ms "
-        "group.share.min.delivery.count.limit group.share.min.partition.max.record.locks "
-        "share.coordinator.cold.partition.snapshot.interval.ms",
+        "group.share.min.delivery.count.limit group.share.min.partition.max.record.locks",
     ),
     (
         "streams groups are not supported yet",
@@ -99,11 +93,11 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "records of one event loop tick are written together, without further delay",
-        "group.coordinator.append.linger.ms",
+        "group.coordinator.append.linger.ms share.coordinator.append.linger.ms",
     ),
     (
         "reads while a coordinator loads are limited by time",
-        "offsets.load.buffer.size transaction.state.log.load.buffer.size",
+        "offsets.load.buffer.size share.coordinator.load.buffer.size transaction.state.log.load.buffer.size",
     ),
     (
         "the active controller writes no no-op records",
@@ -177,14 +171,16 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
         (
             "share groups are not supported yet",
             "errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix "
-            "group.share.assignment.interval.ms group.share.assignor.offload.enable "
-            "share.coordinator.cached.buffer.max.bytes",
+            "group.share.assignment.interval.ms group.share.assignor.offload.enable",
         ),
         (
             "streams groups are not supported yet",
             "group.streams.assignment.interval.ms group.streams.assignor.offload.enable",
         ),
-        ("the group coordinator does not cache buffers", "group.coordinator.cached.buffer.max.bytes"),
+        (
+            "coordinators do not cache buffers",
+            "group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes",
+        ),
         ("Ottla does not load Java classes", "config.providers"),
         ("metrics are exposed for Prometheus by --metrics-port", "metric.reporters"),
     )

@@ -36,6 +36,7 @@ from ottla.server.transactions.marker_writer import MarkerWriter
 from ottla.server.transactions.producer_id_source import ProducerIdSource
 from ottla.server.transactions.transaction_markers import TransactionMarkers
 from ottla.server.transactions.transaction_partitions import TransactionPartitions, VerificationStatistics
+from ottla.server.wiring.share_groups import ShareGroups
 from ottla.storage.directory.log_manager import LogManager
 
 
@@ -58,6 +59,7 @@ class BrokerComponents:
         "replicas",
         "scheduler",
         "sessions",
+        "share_groups",
         "statistics",
         "topic_arrivals",
         "transaction_markers",
@@ -110,6 +112,15 @@ class BrokerComponents:
             CoordinatorType.TRANSACTION: self.transactions,
         }
         """Coordinators of this broker, by FindCoordinator's key type."""
+        self.share_groups = ShareGroups(
+            config,
+            host,
+            publisher,
+            registry,
+            coordinations=self.coordinations,
+            network=membership.peers,
+            address_of=self.replicas.cluster.address_of,
+        )
         self.topic_arrivals = TopicReadyWaiters(self.replicas, node_runtime.scheduler)
         self.sessions = FetchSessionCache(
             config.get_int("max.incremental.fetch.session.cache.slots"), node_runtime.rng, self.purgatory

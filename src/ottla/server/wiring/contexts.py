@@ -17,6 +17,7 @@ from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.quorum.context import QuorumContext, ZooKeeperContext
+from ottla.server.handlers.share.context import ShareContext
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.metadata.topic_creation import TopicCreation
@@ -42,6 +43,7 @@ class Contexts:
         "dispatcher",
         "groups",
         "quorum",
+        "share",
         "telemetry",
         "topics",
         "transactions",
@@ -55,7 +57,7 @@ class Contexts:
         metadata = MetadataCache(config.node_id, cluster_id, parts.publisher, control.metadata.log)
         limits = RequestLimits(parts.publisher)
         decisions = ControllerQueue(control.controller, parts.replicas)
-        self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals)
+        self.topics = parts.share_groups.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals)
         self.dispatcher = DispatcherContext(
             clock=node_runtime.clock,
             purgatory=parts.purgatory,
@@ -83,6 +85,7 @@ class Contexts:
             config,
             groups=parts.groups,
             coordinations=parts.coordinations,
+            share_coordination=lambda: parts.share_groups.coordination,
             metadata=metadata,
             topics=self.topics,
             failures=parts.failures,
@@ -90,6 +93,7 @@ class Contexts:
         self.transactions = TransactionContext(
             parts.transactions, parts.producer_ids, parts.marker_writer, limits.check_partition_count
         )
+        self.share = ShareContext(metadata, parts.share_groups, limits.check_partition_count)
         self.admin = AdminContext(
             config,
             metadata=metadata,

@@ -33,5 +33,6 @@ class MetadataFollower:
                 parts.statistics.forget_topic(topic.name)
 
     def _coordinate(self, image: MetadataImage, changes: MetadataChanges) -> None:
+        self._parts.share_groups.follow(image)
         for coordination in self._parts.coordinations.values():
             coordination.follow(image, changes)

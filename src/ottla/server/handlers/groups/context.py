@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.common.config.broker_configs import BrokerConfig
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class GroupContext:
     """Dependencies of the group handlers."""
 
-    __slots__ = ("_groups", "config", "coordinations", "failures", "metadata", "topics")
+    __slots__ = ("_groups", "config", "coordinations", "failures", "metadata", "share_coordination", "topics")
 
     def __init__(
         self,
@@ -27,13 +27,16 @@ class GroupContext:
         *,
         groups: GroupCoordination,
         coordinations: Mapping[int, CoordinatorHost[Any]],
+        share_coordination: Callable[[], CoordinatorHost[Any]],
         metadata: MetadataCache,
         topics: TopicCreation,
         failures: Failures,
     ) -> None:
-        """`coordinations` are those of this broker, by FindCoordinator's key types."""
+        """`coordinations` are those of this broker, by FindCoordinator's key types; `share_coordination` creates that
+        of share groups when it is first used."""
         self.config = config
         self.coordinations = coordinations
+        self.share_coordination = share_coordination
         self._groups = groups
         self.metadata = metadata
         self.topics = topics

@@ -5,7 +5,7 @@ topic doesn't exist it is created first, and the channel parks until then. It al
 moves here or is being loaded: some clients give up on COORDINATOR_LOAD_IN_PROGRESS, others on
 COORDINATOR_NOT_AVAILABLE in later requests. A longer load is answered with the latter, which all clients retry here.
 
-Share group coordinators are not supported; their clients give up without ShareGroupHeartbeat.
+Brokers look up share coordinators, by the key `group:topicId:partition` of a share partition (KIP-932).
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.common.errors import ErrorCode
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.common.kafka.share_keys import parse_coordinator_key
+from ottla.metadata.image import share_groups_enabled
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.coordination.coordinator_host import CoordinatorHost, CoordinatorType
@@ -26,11 +28,7 @@ from ottla.server.requests.guards import amend
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division, itself
 
-_NOT_SERVED: dict[int, tuple[ErrorCode, str]] = {
-    CoordinatorType.SHARE: (ErrorCode.INVALID_REQUEST, "Share groups are not served by this broker yet."),
-}
-"""Errors for types without a coordinator in this broker."""
-
+_SHARE_DISABLED = "Share groups are not enabled on this cluster."
 _FIRST_BATCHED_VERSION = 4
 _FIRST_VERSION_WITH_SHARE = 6
 
@@ -42,9 +40,40 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
     key_type = message.key_type
     if key_type == CoordinatorType.SHARE and request.api_version < _FIRST_VERSION_WITH_SHARE:
         return _answer(batched, [_unknown(key, key_type) for key in keys])
+    if key_type == CoordinatorType.SHARE:
+        return _find_share(context, request, keys)
     coordination = context.coordinations.get(key_type)
     if coordination is None:
-        return _answer(batched, [_not_served(key, key_type) for key in keys])
+        return _answer(batched, [_unknown(key, key_type) for key in keys])
+    return _find(context, request, coordination, keys, ())
+
+
+def _find_share(context: GroupContext, request: Request, keys: Sequence[str]) -> FindCoordinatorResponse | None:
+    """Invalid keys are answered at once, and the others after them."""
+    if not share_groups_enabled(context.metadata.image):
+        return _answer(True, [_failed(key, ErrorCode.INVALID_REQUEST, _SHARE_DISABLED) for key in keys])
+    valid, invalid = [], []
+    for key in keys:
+        try:
+            parse_coordinator_key(key)
+        except KafkaError as error:
+            invalid.append(_failed(key, error.code, error.message))
+        else:
+            valid.append(key)
+    if not valid:
+        return _answer(True, invalid)
+    return _find(context, request, context.share_coordination(), valid, invalid)
+
+
+def _find(
+    context: GroupContext,
+    request: Request,
+    coordination: CoordinatorHost[Any],
+    keys: Sequence[str],
+    refused: Sequence[Coordinator],
+) -> FindCoordinatorResponse | None:
+    """Return the coordinators of `keys` behind `refused`; None once the request waits for them."""
+    batched = request.api_version >= _FIRST_BATCHED_VERSION
 
     def locate() -> list[int]:
         image = context.metadata.image
@@ -52,7 +81,8 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
 
     def answer(partitions: Sequence[int]) -> FindCoordinatorResponse:
         located = zip(keys, partitions, strict=True)
-        return _answer(batched, [_coordinator(context, coordination, request, *one) for one in located])
+        found = [_coordinator(context, coordination, request, *one) for one in located]
+        return _answer(batched, [*refused, *found])
 
     def answer_loaded(partitions: Sequence[int]) -> None:
         # Looked up again: the topic may have been deleted or recreated meanwhile.
@@ -74,7 +104,8 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
 
         def build() -> FindCoordinatorResponse:
             context.failures.warn(f"creation of {name}", error.message)
-            return _answer(batched, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys])
+            failed = [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) for key in keys]
+            return _answer(batched, [*refused, *failed])
 
         request.answer(build)
 
@@ -84,11 +115,6 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
 
     coordination.load(create)
     return None
-
-
-def _not_served(key: str, key_type: int) -> Coordinator:
-    refusal = _NOT_SERVED.get(key_type)
-    return _unknown(key, key_type) if refusal is None else _failed(key, *refusal)
 
 
 def _unknown(key: str, key_type: int) -> Coordinator:

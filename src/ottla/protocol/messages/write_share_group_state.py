@@ -1,0 +1,60 @@
+"""WriteShareGroupState (key 85): the leader of a partition updates the state of a share partition (KIP-932).
+
+Version 1 adds the number of offsets with a complete delivery (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.registry import ApiKey, ApiSpec
+from ottla.protocol.schema import INT8, INT16, INT32, INT64, STRING, UUID, array, f, message, struct
+
+
+@struct
+class StateBatch:
+    first_offset: int = f(INT64, "0+")
+    last_offset: int = f(INT64, "0+")
+    delivery_state: int = f(INT8, "0+")
+    delivery_count: int = f(INT16, "0+")
+
+
+@struct
+class PartitionData:
+    partition: int = f(INT32, "0+")
+    state_epoch: int = f(INT32, "0+")
+    leader_epoch: int = f(INT32, "0+")
+    start_offset: int = f(INT64, "0+")
+    delivery_complete_count: int = f(INT32, "1+", default=-1, ignorable=True)
+    state_batches: list[StateBatch] = f(array(StateBatch), "0+")
+
+
+@struct
+class WriteStateData:
+    topic_id: bytes = f(UUID, "0+")
+    partitions: list[PartitionData] = f(array(PartitionData), "0+")
+
+
+@message("0-1", flexible="0+")
+class WriteShareGroupStateRequest:
+    group_id: str = f(STRING, "0+")
+    topics: list[WriteStateData] = f(array(WriteStateData), "0+")
+
+
+@struct
+class PartitionResult:
+    partition: int = f(INT32, "0+")
+    error_code: int = f(INT16, "0+")
+    error_message: str | None = f(STRING, "0+", nullable="0+", default=None)
+
+
+@struct
+class WriteStateResult:
+    topic_id: bytes = f(UUID, "0+")
+    partitions: list[PartitionResult] = f(array(PartitionResult), "0+")
+
+
+@message("0-1", flexible="0+")
+class WriteShareGroupStateResponse:
+    results: list[WriteStateResult] = f(array(WriteStateResult), "0+")
+
+
+SPEC = ApiSpec(ApiKey.WRITE_SHARE_GROUP_STATE, WriteShareGroupStateRequest, WriteShareGroupStateResponse)

@@ -1,0 +1,1 @@
+"""Handlers of share groups: the state of share partitions."""
