@@ -195,6 +195,12 @@ GROUPS = [
         where="coordinator/transaction/memory.py",
     ),
     row(
+        "state of share partitions; above it new and larger states get COORDINATOR_NOT_AVAILABLE",
+        "share.coordinator.max.bytes",
+        where="coordinator/share/memory.py",
+    ),
+    row("state batches of a share partition", "coordinator.share.shard.MAX_BATCHES"),
+    row(
         "transactional id; pattern that lists ids",
         "coordinator.transaction.records.MAX_ID_BYTES",
         "common.kafka.patterns.MAX_PATTERN_BYTES",

@@ -65,7 +65,10 @@ def test_upgrade_without_level_raises_to_that_of_new_clusters(run: Run) -> None:
     before = levels(run)
     unchanged = run(cluster, "features", "upgrade")
     assert unchanged.stdout == "Nothing to change.\n"
-    assert unchanged.stderr == "Higher levels are supported, and only raised by name: --feature metadata.version=33\n"
+    assert unchanged.stderr == (
+        "Higher levels are supported, and only raised by name: --feature metadata.version=33 "
+        "--feature share.version=1\n"
+    )
     run(cluster, "features", "downgrade", "--feature", "group.version=0")
     asked = run(cluster, "features", "upgrade", exit_code=2)
     assert ["group.version", "0", "1", "-"] in [line.split() for line in asked.stdout.splitlines()]

@@ -90,7 +90,7 @@ def test_metadata_version_is_final(image: MetadataImage) -> None:
         ("metadata.version", 25, {"upgrade_type": 0}, "does not support the given upgrade type"),
         ("transaction.version", 3, {}, "Local controller only supports versions 0-2"),
         ("transaction.version", 1, {}, "Can't downgrade the version of this feature without"),
-        ("share.version", 1, {}, "Local controller does not support this feature."),
+        ("streams.version", 1, {}, "Local controller does not support this feature."),
         ("kraft.version", 2, {}, "Local controller only supports versions 0-1"),
         ("kraft.version", 0, {"upgrade_type": 2}, "Can't downgrade the version of this feature."),
     ],

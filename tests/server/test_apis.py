@@ -30,6 +30,7 @@ from ottla.server.handlers.data.apis import DATA_APIS
 from ottla.server.handlers.groups.apis import GROUP_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
+from ottla.server.handlers.share.apis import SHARE_APIS
 from ottla.server.handlers.telemetry.apis import TELEMETRY_APIS
 from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
 from ottla.server.requests.api import Api, ApiRow, Listeners
@@ -44,6 +45,7 @@ ROOMS: dict[str, tuple[ApiRow[Any], ...]] = {
     "data": DATA_APIS,
     "groups": GROUP_APIS,
     "quorum": (*QUORUM_APIS, *QUORUM_ADMIN_APIS),
+    "share": SHARE_APIS,
     "telemetry": TELEMETRY_APIS,
     "transactions": TRANSACTION_APIS,
 }
@@ -126,6 +128,11 @@ AddRaftVoter | forwarded* | ALTER CLUSTER | -
 RemoveRaftVoter | forwarded* | ALTER CLUSTER | -
 TxnOffsetCommit | broker | WRITE TRANSACTIONAL_ID transactional_id | READ GROUP, READ TOPIC
 UpdateRaftVoter | controller* | CLUSTER_ACTION CLUSTER | -
+InitializeShareGroupState | broker* | CLUSTER_ACTION CLUSTER | -
+ReadShareGroupState | broker* | CLUSTER_ACTION CLUSTER | -
+WriteShareGroupState | broker* | CLUSTER_ACTION CLUSTER | -
+DeleteShareGroupState | broker* | CLUSTER_ACTION CLUSTER | -
+ReadShareGroupStateSummary | broker* | CLUSTER_ACTION CLUSTER | -
 """
 """As in Apache Kafka's KafkaApis and ControllerApis: the listener ("forwarded" by brokers to the controller, "*"
 never throttled), the permission of the whole request, and those of single items."""

@@ -191,7 +191,7 @@ def test_levels_are_chosen_by_a_release_and_by_name(
     [
         ("3.2", {}, "--release-version 3.2 is not a metadata version: use one from 3.3-IV3 to 4.4-IV2"),
         (None, {"metadata.version": "20"}, "is named by --release-version"),
-        (None, {"share.version": "1"}, "is none that can be chosen: those are group.version"),
+        (None, {"streams.version": "1"}, "is none that can be chosen: those are group.version"),
         (None, {"group.version": "2"}, "it has the levels 0 to 1"),
         (None, {"group.version": "-1"}, "=-1 names no level: those known here are 0 to 1"),
         (None, {"group.version": "99999999999"}, "names no level: those known here are 0 to 1"),

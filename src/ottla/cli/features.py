@@ -200,13 +200,18 @@ def _confirm() -> None:
 def _wanted(release_version: str | None, metadata: str | None, feature: Mapping[str, str]) -> dict[str, int]:
     """The levels that the options select. Raises OperatorError."""
     from ottla.common.config.feature_choice import metadata_level_named, parse_levels
-    from ottla.common.config.feature_levels import FEATURE_LEVELS, METADATA_VERSION, release_features
+    from ottla.common.config.feature_levels import (
+        CHOSEN_FEATURES,
+        FEATURE_LEVELS,
+        METADATA_VERSION,
+        release_features,
+    )
 
     if release_version is not None:
         if metadata is not None or feature:
             raise OperatorError("--release-version sets the levels of all features: omit --metadata and --feature")
         level = metadata_level_named("--release-version", release_version)
-        return {**dict.fromkeys(FEATURE_LEVELS, 0), **release_features(level)}
+        return {**dict.fromkeys(FEATURE_LEVELS.keys() - CHOSEN_FEATURES, 0), **release_features(level)}
     wanted = parse_levels("--feature", feature)
     if metadata is not None:
         if METADATA_VERSION in wanted:

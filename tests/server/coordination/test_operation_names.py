@@ -8,10 +8,11 @@ import pytest
 
 from ottla.coordinator.group import operations as group_operations
 from ottla.coordinator.runtime import WRITE_TXN_MARKER, CoordinatorOperation
+from ottla.coordinator.share import operations as share_operations
 from ottla.coordinator.transaction import operations as transaction_operations
 from ottla.coordinator.transaction.completion import COMPLETE
 from ottla.coordinator.transaction.sweeps import ABORT_WITH_PRODUCER_ID
-from ottla.server.coordination import group_gauges, transaction_gauges
+from ottla.server.coordination import group_gauges, share_gauges, transaction_gauges
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,7 @@ from ottla.server.coordination import group_gauges, transaction_gauges
             transaction_gauges,
             id="transaction",
         ),
+        pytest.param(share_operations, {share_operations.TOPICS_DELETED}, share_gauges, id="share"),
     ],
 )
 def test_every_operation_has_a_gauge(operations: ModuleType, others: set[str], gauges: ModuleType) -> None:

@@ -125,11 +125,10 @@ FEATURE_LEVELS: Mapping[str, tuple[FeatureLevel, ...]] = {
     TRANSACTION_VERSION: (FeatureLevel(1, since=24), FeatureLevel(2, since=24)),
     SHARE_VERSION: (FeatureLevel(1, since=28),),
 }
-"""Features other than metadata.version with complete behaviour."""
-
+"""Features other than metadata.version that can be raised."""
 
 CHOSEN_FEATURES = frozenset({SHARE_VERSION})
-"""Features that new clusters only have if they were formatted with them."""
+"""Features that are only raised by name: their behaviour is not complete yet."""
 
 NEW_CLUSTER_LEVELS: Mapping[str, int] = {
     METADATA_VERSION: METADATA_VERSION_LEVEL,
@@ -143,7 +142,7 @@ def release_features(metadata_level: int) -> dict[str, int]:
     levels = {METADATA_VERSION: metadata_level}
     for name, rows in FEATURE_LEVELS.items():
         level = max((row.level for row in rows if row.since <= metadata_level), default=0)
-        if level:
+        if level and name not in CHOSEN_FEATURES:
             levels[name] = level
     return levels
 
