@@ -211,7 +211,8 @@ def _wanted(release_version: str | None, metadata: str | None, feature: Mapping[
         if metadata is not None or feature:
             raise OperatorError("--release-version sets the levels of all features: omit --metadata and --feature")
         level = metadata_level_named("--release-version", release_version)
-        return {**dict.fromkeys(FEATURE_LEVELS.keys() - CHOSEN_FEATURES, 0), **release_features(level)}
+        zero = {name: 0 for name in FEATURE_LEVELS if name not in CHOSEN_FEATURES}
+        return zero | release_features(level)
     wanted = parse_levels("--feature", feature)
     if metadata is not None:
         if METADATA_VERSION in wanted:

@@ -25,7 +25,7 @@ from ottla.coordinator.share.memory import ShareMemory
 from ottla.coordinator.share.records import ShareRecordSerde
 from ottla.coordinator.share.shard import ShareCoordinatorShard
 from ottla.coordinator.share.statistics import ShareStatistics
-from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.registry import API
 from ottla.server.coordination.share_persister import TIME_LIMIT_S, CoordinatorSharePersister
@@ -36,11 +36,10 @@ from ...coordinator.runtime.harness import MemoryLog, VirtualTime
 TOPIC_ID = b"t" * 16
 KEY = SharePartitionKey("a:b", TOPIC_ID, 0)
 NODES = (1, 2, 3)
-NOBODY = -1
 
 
 class Node:
-    """A broker: its share coordinator, and what the persister uses of the host."""
+    """A broker: its share coordinator, and the part of the host that the persister uses."""
 
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         self.cluster = cluster
@@ -80,7 +79,7 @@ class Node:
 
     def leader(self, key: str, image: MetadataImage) -> int | None:
         leader = image.topics[self.topic.name].partitions[0].leader
-        return None if leader == NOBODY else leader
+        return None if leader == NO_LEADER else leader
 
     def load(self, then: Callable[[], None]) -> None:
         self.cluster.time.call_soon(then)
@@ -160,7 +159,7 @@ class Cluster:
         for node in self.nodes.values():
             if node.node_id != leader:
                 node.runtime.resign(0, self.epoch)
-        if leader != NOBODY:
+        if leader != NO_LEADER:
             self.log.leader_epoch[0] = self.epoch
             self.log.high_watermark_updated = self.nodes[leader].runtime.high_watermark_updated
             self.nodes[leader].runtime.become_leader(0, self.epoch)
@@ -228,7 +227,7 @@ def test_calls_continue_across_a_leader_change() -> None:
         cluster.elect(1)
         here, there = cluster.nodes[2], cluster.nodes[3]
         assert await cluster.run(here.persister.initialize(KEY, 1, 0), write(here, KEY, 1)) == [None, None]
-        cluster.elect(NOBODY)
+        cluster.elect(NO_LEADER)
         waiting = cluster.start(write(here, KEY, 2))
         await cluster.run()
         assert not waiting.done()
@@ -268,7 +267,7 @@ def test_retries_end_with_the_last_error() -> None:
         assert isinstance(error, KafkaError)
         assert error.code is ErrorCode.NETWORK_EXCEPTION
         assert cluster.time.now_s - started_s <= TIME_LIMIT_S + 1
-        cluster.elect(NOBODY)
+        cluster.elect(NO_LEADER)
         (error,) = await cluster.run(cluster.nodes[1].persister.initialize(KEY, 1, 0))
         assert isinstance(error, KafkaError)
         assert error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -279,7 +278,7 @@ def test_retries_end_with_the_last_error() -> None:
 def test_closed_persister_fails_all_calls() -> None:
     async def scenario() -> None:
         cluster = Cluster()
-        cluster.elect(NOBODY)
+        cluster.elect(NO_LEADER)
         node = cluster.nodes[2]
         waiting = [cluster.start(node.persister.initialize(KEY, 1, 0)), cluster.start(node.persister.read(KEY, 0))]
         await cluster.run()

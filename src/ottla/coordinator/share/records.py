@@ -119,6 +119,7 @@ def _fields(batches: Sequence[StateBatch]) -> list[BatchField]:
 
 
 def _decode(schema: type, data: bytes) -> Any:
+    message: Any
     message, position = read_message(schema, VERSION, data, _INT16.size, len(data), MAX_RESPONSE_ELEMENTS)
     if position != len(data):
         raise ProtocolError(f"a record of a share partition has {len(data) - position} trailing bytes")

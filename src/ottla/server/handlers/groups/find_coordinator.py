@@ -52,7 +52,8 @@ def _find_share(context: GroupContext, request: Request, keys: Sequence[str]) ->
     """Invalid keys are answered at once, and the others after them."""
     if not share_groups_enabled(context.metadata.image):
         return _answer(True, [_failed(key, ErrorCode.INVALID_REQUEST, _SHARE_DISABLED) for key in keys])
-    valid, invalid = [], []
+    valid: list[str] = []
+    invalid: list[Coordinator] = []
     for key in keys:
         try:
             parse_coordinator_key(key)
