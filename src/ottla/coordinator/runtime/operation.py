@@ -18,9 +18,9 @@ ResponseT_co = TypeVar("ResponseT_co", covariant=True)
 class ShardCall(Protocol):
     """Runs an operation on its shard.
 
-    Implementations: the rows of `coordinator.group.operations` and `coordinator.transaction.operations`. They call
-    methods of `coordinator.group.shard.GroupCoordinatorShard` and
-    `coordinator.transaction.shard.TransactionShard`.
+    Implementations: the rows of `coordinator.group.operations`, `coordinator.transaction.operations` and
+    `coordinator.share.operations`. They call methods of `coordinator.group.shard.GroupCoordinatorShard`,
+    `coordinator.transaction.shard.TransactionShard` and `coordinator.share.shard.ShareCoordinatorShard`.
     """
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -32,7 +32,7 @@ class OperationRefusal(Protocol[ContextT_contra, RequestT_contra, ResponseT_co])
     """Builds the response for an error.
 
     Implementations: the rows of `coordinator.group.operations` and `coordinator.transaction.operations`, by
-    `coordinator.group.responses` and `coordinator.transaction.responses`.
+    `coordinator.group.responses` and `coordinator.transaction.responses`; the rows of `coordinator.share.operations`.
     """
 
     def __call__(self, context: ContextT_contra, request: RequestT_contra, error: KafkaError, /) -> ResponseT_co:
@@ -42,7 +42,8 @@ class OperationRefusal(Protocol[ContextT_contra, RequestT_contra, ResponseT_co])
 class OperationAnswer(Protocol[ContextT_contra, RequestT_contra, ResponseT_co]):
     """Builds the response from the shard's result.
 
-    Implementations: the rows of `coordinator.group.operations` and `coordinator.transaction.operations`.
+    Implementations: the rows of `coordinator.group.operations`, `coordinator.transaction.operations` and
+    `coordinator.share.operations`.
     """
 
     def __call__(self, context: ContextT_contra, request: RequestT_contra, result: Any, /) -> ResponseT_co:

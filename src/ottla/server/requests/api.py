@@ -51,7 +51,7 @@ class MessageHandler(Protocol[ContextT_contra]):
     Implementations: `handle` in the module of the API, in `server.handlers.admin`, `server.handlers.data`,
     `server.handlers.groups`, `server.handlers.quorum` and `server.handlers.transactions`. If that module has none,
     `server.requests.controller_requests.controller_api`, `server.handlers.admin.token_requests.token_api`,
-    `server.handlers.groups.group_requests.coordinated` or
+    `server.handlers.groups.group_requests.coordinated`, `server.handlers.share.state_requests.state_api` or
     `server.handlers.transactions.transaction_requests.coordinated` creates it.
     """
 
