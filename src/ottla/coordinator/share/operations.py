@@ -12,6 +12,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.share_keys import MAX_GROUP_ID_BYTES, coordinator_key
 from ottla.common.kafka.share_state import SharePartitionKey, ShareState, ShareStateSummary, StateBatch
 from ottla.coordinator.runtime import CoordinatorOperation
+from ottla.coordinator.share.shard import MAX_BATCHES
 from ottla.protocol.messages import (
     delete_share_group_state,
     initialize_share_group_state,
@@ -93,6 +94,8 @@ READ: ShareOperation = CoordinatorOperation(
 
 def _write(context: None, request: StateRequest, shard: Any) -> Any:
     data = request.data
+    if len(data.state_batches) > MAX_BATCHES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A share partition has at most {MAX_BATCHES} state batches.")
     batches = tuple(
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
         for each in data.state_batches

@@ -181,7 +181,7 @@ class ShareCoordinatorShard:
         if state.state_epoch > state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "The state epoch is older than the stored one.")
         self._check_exists(key)
-        if start_offset < NO_OFFSET or len(batches) > MAX_BATCHES or not all(map(is_valid, batches)):
+        if start_offset < NO_OFFSET or not all(map(is_valid, batches)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The start offset or a state batch is invalid.")
         after = state._replace(
             start_offset=max(state.start_offset, start_offset),

@@ -93,7 +93,7 @@ class Contexts:
         self.transactions = TransactionContext(
             parts.transactions, parts.producer_ids, parts.marker_writer, limits.check_partition_count
         )
-        self.share = ShareContext(metadata, parts.share_groups, limits.check_partition_count)
+        self.share = ShareContext(metadata, parts.share_groups)
         self.admin = AdminContext(
             config,
             metadata=metadata,

@@ -34,5 +34,5 @@ class MetadataFollower:
 
     def _coordinate(self, image: MetadataImage, changes: MetadataChanges) -> None:
         self._parts.share_groups.follow(image)
-        for coordination in self._parts.coordinations.values():
+        for coordination in list(self._parts.coordinations.values()):
             coordination.follow(image, changes)

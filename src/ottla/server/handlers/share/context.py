@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.metadata.image import share_groups_enabled
@@ -29,8 +28,6 @@ class ShareContext(NamedTuple):
 
     metadata: MetadataCache
     groups: ShareServices
-    check_partition_count: Callable[[int], None]
-    """Raises ProtocolError when a request names too many partitions."""
 
     @property
     def enabled(self) -> bool:

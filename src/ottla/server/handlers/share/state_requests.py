@@ -12,6 +12,7 @@ from ottla.server.handlers.share.context import ShareContext
 from ottla.server.requests.api import ErrorResponse, SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
+from ottla.server.requests.stepped import Division
 
 DISABLED = "Share groups are not enabled on this cluster: raise the feature share.version."
 
@@ -28,13 +29,12 @@ def state_api(
     def handle(context: ShareContext, request: Request, message: Any) -> object | None:
         if not context.enabled:
             return error_response(message, ErrorCode.UNSUPPORTED_VERSION, DISABLED)
-        context.check_partition_count(sum(len(topic.partitions) for topic in message.topics))
         context.groups.coordination.coordinator.answer(message, request.answer_with)
         return None
 
     return SchemaApi(
         key, handle, error_response, needs=RequiredPermission(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    )
+    ).divided(Division(("topics",), "results", items=256, inner=(("partitions", "partitions"),)))
 
 
 def state_errors(
