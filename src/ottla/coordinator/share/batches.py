@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import pairwise
 from operator import attrgetter
 
 from ottla.common.kafka.share_state import StateBatch
@@ -57,7 +58,7 @@ def _sweep(batches: list[StateBatch]) -> Batches:
     """Heap of (-count, -state, last offset); ended batches are removed when they are at the top."""
     combined: list[StateBatch] = []
     position = 0
-    for offset, end in zip(bounds, bounds[1:], strict=False):
+    for offset, end in pairwise(bounds):
         while position < len(batches) and batches[position].first_offset == offset:
             batch = batches[position]
             heappush(open_batches, (-batch.delivery_count, -batch.state, batch.last_offset))

@@ -1,8 +1,8 @@
 """Share coordinator API for request handlers and the persister: one call for a message of any of its APIs.
 
-A request names share partitions of one group, each of which may be in another shard. Its response has an entry for each,
-in the order of the request, and is complete when the last one is committed. Client errors are returned in responses,
-never raised. Authorization is done by the request handlers.
+A request names share partitions of one group, each of which may be in another shard. Its response has an entry for
+each, in the order of the request, and is complete when the last one is committed. Client errors are returned in
+responses, never raised. Authorization is done by the request handlers.
 
 The number of waiting requests is bounded by connections, with one request each, and by the persister. A request with
 thousands of share partitions runs in slices on the loop.

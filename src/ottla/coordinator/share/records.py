@@ -1,7 +1,7 @@
 """Codec for records of `__share_group_state`: typed records to and from key and value bytes.
 
-A key is the record type as a 16-bit integer (0 snapshot, 1 update) and its body in version 0. A value is its version, 0,
-as a 16-bit integer and its body; a snapshot without value is the tombstone of its share partition.
+A key is the record type as a 16-bit integer (0 snapshot, 1 update) and its body in version 0. A value is its version
+as a 16-bit integer, which is 0, and its body; a snapshot without value is the tombstone of its share partition.
 
 An unreadable record is skipped, and the state before it stays: then records may be delivered again, but none is lost.
 """

@@ -4,8 +4,8 @@ The newest image names the coordinator of a share partition. One in this process
 over a few connections for each broker; calls of one API and one group that wait for the same broker are combined. A
 missing `__share_group_state` is created first.
 
-Retriable errors are retried with growing delays, at the current coordinator, until TIME_LIMIT_S is over. A call may take
-effect although it fails, and may be repeated. The operations allow that: a repeated one changes nothing.
+Retriable errors are retried with growing delays, at the current coordinator, until TIME_LIMIT_S is over. A call may
+take effect although it fails, and may be repeated. The operations allow that: a repeated one changes nothing.
 
 Invariants: `done` is called once for each call; calls for one share partition are sent in order, one at a time, unless
 one is retried. Callers wait for their calls, which bounds their number; MAX_CALLS is a further limit.

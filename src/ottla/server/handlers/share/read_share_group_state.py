@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.protocol.messages.read_share_group_state import ReadShareGroupStateResponse, ReadStateResult, PartitionResult
+from ottla.protocol.messages.read_share_group_state import PartitionResult, ReadShareGroupStateResponse, ReadStateResult
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.share.state_requests import state_api
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ottla.protocol.messages.read_share_group_state_summary import (
+    PartitionResult,
     ReadShareGroupStateSummaryResponse,
     ReadStateSummaryResult,
-    PartitionResult,
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.share.state_requests import state_api
