@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (key 83): the group coordinator creates or resets the state of share partitions (KIP-932)."""
+"""InitializeShareGroupState (key 83): the group coordinator creates or resets states of share partitions (KIP-932)."""
 
 from __future__ import annotations
 
