@@ -15,7 +15,7 @@ from ottla.coordinator.share.memory import ShareMemory
 from ottla.coordinator.share.records import ShareRecordSerde, decode_record
 from ottla.coordinator.share.shard import ShareCoordinatorShard
 from ottla.coordinator.share.state import ShareRecord, StoredState
-from ottla.coordinator.share.statistics import ShareStatistics
+from ottla.coordinator.share.statistics import ShareCoordinatorStatistics
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.messages import (
     delete_share_group_state,
@@ -67,7 +67,7 @@ class Conversation:
 
     def start(self) -> None:
         """Start as after a process restart: only the log is left."""
-        self.statistics = ShareStatistics()
+        self.statistics = ShareCoordinatorStatistics()
         context = ShardContext(
             config=self.config,
             image=lambda: self.image,

@@ -24,7 +24,7 @@ from ottla.coordinator.share.coordinator import ShareCoordinator
 from ottla.coordinator.share.memory import ShareMemory
 from ottla.coordinator.share.records import ShareRecordSerde
 from ottla.coordinator.share.shard import ShareCoordinatorShard
-from ottla.coordinator.share.statistics import ShareStatistics
+from ottla.coordinator.share.statistics import ShareCoordinatorStatistics
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import read_message, write_message
 from ottla.protocol.registry import API
@@ -46,7 +46,7 @@ class Node:
         self.node_id = node_id
         self.topic = SHARE_STATE_TOPIC
         self.requests: list[Any] = []
-        statistics = ShareStatistics()
+        statistics = ShareCoordinatorStatistics()
         context = ShardContext(
             config=ShareCoordinatorConfig(),
             image=lambda: cluster.image,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ottla.common.platform.clock import Clock
 from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.memory import ShareMemory
-from ottla.coordinator.share.statistics import ShareStatistics
+from ottla.coordinator.share.statistics import ShareCoordinatorStatistics
 from ottla.metadata.image import MetadataImage
 
 
@@ -23,4 +23,4 @@ class ShardContext(NamedTuple):
     prune: Callable[[int, int], bool]
     """`prune(partition, offset)` deletes the records below `offset` from a partition of `__share_group_state`; returns
     whether that succeeded."""
-    statistics: ShareStatistics
+    statistics: ShareCoordinatorStatistics

@@ -21,7 +21,7 @@ from ottla.coordinator.runtime.slices import SlicedWork
 from ottla.coordinator.share import operations
 from ottla.coordinator.share.operations import ShareOperation, StateRequest
 from ottla.coordinator.share.shard import ShareCoordinatorShard
-from ottla.coordinator.share.statistics import ShareStatistics
+from ottla.coordinator.share.statistics import ShareCoordinatorStatistics
 from ottla.protocol.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
@@ -81,7 +81,7 @@ class ShareCoordinator:
     def __init__(
         self,
         runtime: CoordinatorRuntime[ShareCoordinatorShard],
-        statistics: ShareStatistics,
+        statistics: ShareCoordinatorStatistics,
         *,
         clock: Clock,
         scheduler: Scheduler,

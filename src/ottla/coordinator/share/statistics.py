@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class ShareStatistics:
+class ShareCoordinatorStatistics:
     """Counters since the start of the process; times in milliseconds."""
 
     __slots__ = ("last_pruned_offsets", "write_latency_max_ms", "write_latency_total_ms", "write_requests", "writes")

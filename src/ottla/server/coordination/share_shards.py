@@ -12,7 +12,7 @@ from ottla.coordinator.share.coordinator import ShareCoordinator
 from ottla.coordinator.share.memory import ShareMemory
 from ottla.coordinator.share.records import ShareRecordSerde
 from ottla.coordinator.share.shard import ShareCoordinatorShard
-from ottla.coordinator.share.statistics import ShareStatistics
+from ottla.coordinator.share.statistics import ShareCoordinatorStatistics
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.server.coordination.coordinator_host import BrokerServices
 from ottla.timeline import SnapshotRegistry
@@ -46,7 +46,7 @@ class ShareShards:
         settings = share_coordinator_config(config)
         clock = host.node_runtime.clock
         self._runtime = runtime
-        statistics = ShareStatistics()
+        statistics = ShareCoordinatorStatistics()
         self._context = ShardContext(
             config=settings,
             image=lambda: publisher.image,
