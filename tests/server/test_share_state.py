@@ -9,7 +9,7 @@ import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.share_keys import coordinator_key
-from ottla.common.kafka.share_state import SharePartitionKey, ShareState, ShareStateSummary, StateBatch
+from ottla.common.kafka.share_state import SharePartitionKey, SharePersister, ShareState, ShareStateSummary, StateBatch
 from ottla.coordinator.runtime import CoordinatorState
 from ottla.protocol.messages import (
     delete_share_group_state,
@@ -20,7 +20,6 @@ from ottla.protocol.messages import (
 )
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.server.coordination.share_persister import CoordinatorSharePersister
 
 from .harness import Connection, Server
 
@@ -50,7 +49,7 @@ class Sharing:
         self.topic_id = self.client.create_topic("t", 2)
 
     @property
-    def persister(self) -> CoordinatorSharePersister:
+    def persister(self) -> SharePersister:
         return self.server.broker.parts.share_groups.persister
 
     def key(self, partition: int = 0) -> SharePartitionKey:
