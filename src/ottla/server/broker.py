@@ -706,6 +706,7 @@ class Broker:
         if parts is not None:
             for coordination in parts.coordinations.values():
                 coordination.stop()
+            self.contexts.share_partitions.stop()
             parts.transaction_markers.close()
             parts.transaction_partitions.close()
             parts.replicas.stop()

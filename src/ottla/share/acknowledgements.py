@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -57,8 +58,8 @@ def decisions_of(batches: Sequence[Batch], *, renews: bool) -> list[Decision]:
             decisions.append(Decision(first, last, AcknowledgeType(types[0])))
             continue
         begin = first
-        for offset in range(first + 1, end + 1):
-            if offset == end or types[offset - first] != types[begin - first]:
-                decisions.append(Decision(begin, offset - 1, AcknowledgeType(types[begin - first])))
-                begin = offset
+        for kind, same in groupby(types):
+            count = len(list(same))
+            decisions.append(Decision(begin, begin + count - 1, AcknowledgeType(kind)))
+            begin += count
     return decisions

@@ -1,15 +1,15 @@
 """State machine of a share partition on the partition's leader (KIP-932, "In-flight records").
 
-A record is AVAILABLE, ACQUIRED by one member until its lock ends, or settled (ACKNOWLEDGED, ARCHIVED). `start_offset` is
-the first offset that is not settled; `end_offset` the first that was never acquired. The offsets between them are the
-window, which `share.partition.max.record.locks` bounds.
+A record is AVAILABLE, ACQUIRED by one member until its lock ends, or settled (ACKNOWLEDGED, ARCHIVED). The first offset
+that is not settled is `start_offset`, the first that was never acquired is `end_offset`. The offsets between them are
+the window, which `share.partition.max.record.locks` bounds.
 
 An acknowledgement is pending until it is stored: other members see the records as acquired. `begin_write` returns the
-changes to store, one write at a time, and `end_write` commits or reverts them. The end of a lock, the release of a member
-and archiving take effect at once; they are part of the next write, and of further ones until one succeeds.
+changes to store, one write at a time, and `end_write` commits or reverts them. The end of a lock, the release of a
+member and archiving take effect at once; they are part of the next write, and of further ones until one succeeds.
 
 Invariants:
-- A record has one owner, by the leader's clock, and is delivered at most `delivery_count_limit` times in a leader epoch.
+- A record has one owner by the leader's clock, and at most `delivery_count_limit` deliveries in a leader epoch.
 - `start_offset` never falls, and no record is dropped below it that is not settled, except below the log start.
 - After a successful write the stored state equals the one here, except for records that are acquired.
 
@@ -218,7 +218,7 @@ class SharePartition:
         """Apply all decisions of a member, or none; returns the number of the write that will store them, or 0.
 
         Offsets below the start are ignored: they were settled, or deleted from the log. Raises KafkaError
-        INVALID_RECORD_STATE for records that the member has not acquired, INVALID_REQUEST for a batch that exceeds them.
+        INVALID_RECORD_STATE for records that the member has not acquired, INVALID_REQUEST for offsets behind them.
         """
         self.expire_locks(now_ms)
         runs = self._runs
@@ -319,11 +319,14 @@ class SharePartition:
             run.writing = True
             state, count = run.next_state, run.delivery_count
             before = batches[-1] if batches else None
-            if before is not None and before.last_offset == run.first - 1 and before.state is state:
-                if before.delivery_count == count:
-                    batches[-1] = StateBatch(before.first_offset, run.last, state, count)
-                    continue
-            batches.append(StateBatch(run.first, run.last, state, count))
+            if (
+                before is not None
+                and before.last_offset == run.first - 1
+                and (before.state, before.delivery_count) == (state, count)
+            ):
+                batches[-1] = StateBatch(before.first_offset, run.last, state, count)
+            else:
+                batches.append(StateBatch(run.first, run.last, state, count))
         start = runs.start
         complete = 0
         for run in runs.runs:

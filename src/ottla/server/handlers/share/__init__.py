@@ -1,0 +1,1 @@
+"""Handlers of share groups on the leaders of partitions (KIP-932)."""
