@@ -15,6 +15,7 @@ from ottla.server.handlers.groups.apis import GROUP_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
 from ottla.server.handlers.share.apis import SHARE_APIS
+from ottla.server.handlers.share.partition_apis import SHARE_PARTITION_APIS
 from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
 
 from .start_budget import Started, measure, recorded
@@ -45,7 +46,9 @@ ABSENT = (
     "ottla.server.coordination.share_persister",
     "ottla.server.coordination.share_state",
     "ottla.server.handlers.telemetry",
+    "ottla.server.coordination.share_partitions",
     "ottla.server.zookeeper",
+    "ottla.share",
     "ottla.storage.compaction.cleaning",
     "ottla.storage.repair.segment_scrub",
     "ottla.telemetry",
@@ -77,7 +80,16 @@ def test_start_loads_no_feature_that_is_not_in_use(started: Started) -> None:
 
 
 def test_start_loads_no_handler_and_no_message_of_an_api(started: Started) -> None:
-    tables = (ADMIN_APIS, DATA_APIS, GROUP_APIS, QUORUM_ADMIN_APIS, QUORUM_APIS, SHARE_APIS, TRANSACTION_APIS)
+    tables = (
+        ADMIN_APIS,
+        DATA_APIS,
+        GROUP_APIS,
+        QUORUM_ADMIN_APIS,
+        QUORUM_APIS,
+        SHARE_APIS,
+        SHARE_PARTITION_APIS,
+        TRANSACTION_APIS,
+    )
     handlers = {row.module for table in tables for row in table}
     messages = {f"ottla.protocol.messages.{ApiKey(key).name.lower()}" for key in VERSIONS}
     assert not (handlers | messages) & set(started.modules)

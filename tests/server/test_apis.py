@@ -31,6 +31,7 @@ from ottla.server.handlers.groups.apis import GROUP_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.quorum.apis import QUORUM_APIS
 from ottla.server.handlers.share.apis import SHARE_APIS
+from ottla.server.handlers.share.partition_apis import SHARE_PARTITION_APIS
 from ottla.server.handlers.telemetry.apis import TELEMETRY_APIS
 from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
 from ottla.server.requests.api import Api, ApiRow, Listeners
@@ -45,7 +46,7 @@ ROOMS: dict[str, tuple[ApiRow[Any], ...]] = {
     "data": DATA_APIS,
     "groups": GROUP_APIS,
     "quorum": (*QUORUM_APIS, *QUORUM_ADMIN_APIS),
-    "share": SHARE_APIS,
+    "share": (*SHARE_APIS, *SHARE_PARTITION_APIS),
     "telemetry": TELEMETRY_APIS,
     "transactions": TRANSACTION_APIS,
 }
@@ -124,6 +125,8 @@ PushTelemetry | broker | - | -
 AssignReplicasToDirs | controller | CLUSTER_ACTION CLUSTER | -
 ListConfigResources | broker | DESCRIBE_CONFIGS CLUSTER | -
 DescribeTopicPartitions | broker | - | DESCRIBE TOPIC
+ShareFetch | broker | - | READ GROUP, READ TOPIC
+ShareAcknowledge | broker | - | READ GROUP, READ TOPIC
 AddRaftVoter | forwarded* | ALTER CLUSTER | -
 RemoveRaftVoter | forwarded* | ALTER CLUSTER | -
 TxnOffsetCommit | broker | WRITE TRANSACTIONAL_ID transactional_id | READ GROUP, READ TOPIC

@@ -84,6 +84,8 @@ from ottla.server.requests.dispatch import RequestDispatcher
 from ottla.server.wiring.apis import broker_apis, controller_apis
 
 from .harness import Connection, Server, fetch_request, fetched, produce_request
+from .share_groups import GROUP as SHARE_GROUP
+from .share_groups import MemoryPersister, enable_share_groups, share_acknowledge, share_fetch
 from .test_apis import Allowing, rows
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
@@ -350,6 +352,13 @@ TABLE: list[Line] = [
         (CLUSTER_ACTION, NO_CLUSTER),
         other=(ALTER, CLUSTER, CLUSTER_NAME),
     ),
+    line(
+        lambda topic_id: share_fetch((topic_id, 0), epoch=0, max_wait_ms=0),
+        2,
+        ((READ, GROUP, SHARE_GROUP), NO_GROUP),
+        ((READ, TOPIC, "t"), NO_TOPIC),
+    ),
+    line(lambda topic_id: share_acknowledge(topic_id, 0, [], epoch=1), 2, ((READ, GROUP, SHARE_GROUP), NO_GROUP)),
 ]
 
 
@@ -371,6 +380,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, by
     topic_id = client.create_topic("t")
     client.coordinate("g")
     client.coordinate("x", key_type=1)
+    enable_share_groups(server, MemoryPersister())
     yield server, topic_id
     server.stop()
     server.loop.close()
@@ -431,7 +441,7 @@ def test_every_api_with_rights_of_single_things_has_a_line() -> None:
         if row.api.item_needs and isinstance(row.api, SchemaApi) and row.api.guard is None
     ]
     # Their handlers check permissions, since only they know the resource.
-    in_handlers = {"AddPartitionsToTxn", "DescribeTopicPartitions", "Metadata", "WriteTxnMarkers"}
+    in_handlers = {"AddPartitionsToTxn", "DescribeTopicPartitions", "Metadata", "ShareAcknowledge", "WriteTxnMarkers"}
     assert set(unguarded) == in_handlers | TOKENS
 
 

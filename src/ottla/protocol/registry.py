@@ -192,6 +192,8 @@ VERSIONS: Final[Mapping[int, Versions]] = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: Versions(0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
+    ApiKey.SHARE_FETCH: Versions(1, 2),
+    ApiKey.SHARE_ACKNOWLEDGE: Versions(1, 2),
     ApiKey.ADD_RAFT_VOTER: Versions(0, 1),
     ApiKey.REMOVE_RAFT_VOTER: Versions(0, 0),
     ApiKey.UPDATE_RAFT_VOTER: Versions(0, 0),

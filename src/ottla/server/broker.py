@@ -707,6 +707,7 @@ class Broker:
             for coordination in parts.coordinations.values():
                 coordination.stop()
             parts.share_groups.close()
+            self.contexts.share_partitions.stop()
             parts.transaction_markers.close()
             parts.transaction_partitions.close()
             parts.replicas.stop()

@@ -121,6 +121,8 @@ class DispatcherContext(NamedTuple):
     failures: Failures
     fair_queue: FairQueue | None = None
     """Queue of responses built in steps; None: each is built at once."""
+    closed_listeners: Sequence[Callable[[Channel], None]] = ()
+    """Called with each closed connection, after its parked operation was cancelled."""
 
 
 class RequestDispatcher:
@@ -211,6 +213,8 @@ class RequestDispatcher:
         operation = self._parked.pop(channel.id, None)
         if operation is not None:
             self._context.purgatory.cancel(operation)
+        for listener in self._context.closed_listeners:
+            listener(channel)
 
     def stop(self) -> None:
         """Refuse new requests from now on; parked ones are still answered."""

@@ -7,6 +7,7 @@ from ottla.server.handlers.data.apis import DATA_APIS
 from ottla.server.handlers.groups.apis import GROUP_APIS
 from ottla.server.handlers.quorum.administration import QUORUM_ADMIN_APIS
 from ottla.server.handlers.share.apis import SHARE_APIS
+from ottla.server.handlers.share.partition_apis import SHARE_PARTITION_APIS
 from ottla.server.handlers.transactions.apis import TRANSACTION_APIS
 from ottla.server.requests.api import ApiBinding, Listeners, served_on
 from ottla.server.wiring.contexts import Contexts
@@ -20,6 +21,7 @@ def broker_apis(contexts: Contexts) -> list[ApiBinding]:
         *served_on(listener, GROUP_APIS, contexts.groups),
         *served_on(listener, TRANSACTION_APIS, contexts.transactions),
         *served_on(listener, SHARE_APIS, contexts.share),
+        *served_on(listener, SHARE_PARTITION_APIS, contexts.share_partitions),
         *served_on(listener, ADMIN_APIS, contexts.admin),
     ]
     if contexts.quorum is not None:

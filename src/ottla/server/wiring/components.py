@@ -56,6 +56,7 @@ class BrokerComponents:
         "publisher",
         "purgatory",
         "quotas",
+        "registry",
         "replicas",
         "scheduler",
         "sessions",
@@ -85,6 +86,7 @@ class BrokerComponents:
         self.logs = logs
         self.publisher = publisher
         self.failures = failures
+        self.registry = registry
         self.statistics = BrokerStatistics(registry)
         windows = Windows(config.get_int("quota.window.num"), config.get_int("quota.window.size.seconds"))
         self.quotas = ClientQuotas(windows, node_runtime.clock, registry)

@@ -6,18 +6,22 @@ The context of a new handler package is created here; its APIs are added to `ser
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.config.config_def import ConfigResourceType
+from ottla.common.platform.channel import Channel
 from ottla.common.platform.shares import FairQueue
 from ottla.metadata.image import MetadataImage
+from ottla.server.coordination.coordinator_host import BrokerServices
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.produce_transactions import TransactionGate
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.quorum.context import QuorumContext, ZooKeeperContext
 from ottla.server.handlers.share.context import ShareContext
+from ottla.server.handlers.share.partition_context import SharePartitionContext
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.metadata.metadata_cache import MetadataCache
 from ottla.server.metadata.topic_creation import TopicCreation
@@ -44,6 +48,7 @@ class Contexts:
         "groups",
         "quorum",
         "share",
+        "share_partitions",
         "telemetry",
         "topics",
         "transactions",
@@ -58,6 +63,7 @@ class Contexts:
         limits = RequestLimits(parts.publisher)
         decisions = ControllerQueue(control.controller, parts.replicas)
         self.topics = parts.share_groups.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals)
+        closed_listeners: list[Callable[[Channel], None]] = []
         self.dispatcher = DispatcherContext(
             clock=node_runtime.clock,
             purgatory=parts.purgatory,
@@ -66,6 +72,7 @@ class Contexts:
             statistics=parts.statistics,
             failures=parts.failures,
             fair_queue=FairQueue(node_runtime.clock.monotonic, parts.scheduler),
+            closed_listeners=closed_listeners,
         )
         self.data = DataContext(
             metadata=metadata,
@@ -105,6 +112,20 @@ class Contexts:
             limits=limits,
             failures=parts.failures,
         )
+        self.share_partitions = SharePartitionContext(
+            config,
+            services=BrokerServices(
+                config.node_id, node_runtime, parts.scheduler, parts.replicas, parts.in_flight, parts.failures
+            ),
+            metadata=metadata,
+            publisher=parts.publisher,
+            purgatory=parts.purgatory,
+            limits=limits,
+            statistics=parts.statistics,
+            registry=parts.registry,
+            closed_listeners=closed_listeners,
+            persister=lambda: parts.share_groups.persister,
+        )
         quorum = control.metadata.quorum
         self.quorum = None if quorum is None else QuorumContext(quorum, decisions)
         reign = control.metadata.zookeeper
@@ -143,4 +164,5 @@ class Contexts:
         """Apply changed broker settings."""
         self.data.use_config(config)
         self.groups.use_config(config)
+        self.share_partitions.use_config(config)
         self.admin.use_config(config)

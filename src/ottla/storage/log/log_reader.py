@@ -9,6 +9,7 @@ Read limits are in `replica`, lookups by time in `lookup`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.storage.files.descriptors import Descriptors
@@ -19,6 +20,11 @@ from ottla.storage.segment.health import LogHealth
 from ottla.storage.segment.outlines import Outline
 from ottla.storage.segment.results import ReadResult
 from ottla.storage.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from ottla.storage.log.batch_extents import BatchExtent
+
+T = TypeVar("T")
 
 
 class LogReader:
@@ -106,6 +112,17 @@ class LogReader:
         outline = segment.search.find_offset(max_offset)
         return segment.data.size_bytes if outline is None else outline[0]
 
+    def extents(
+        self, found: ReadResult, *, end_offset: int, max_batches: int, known: Known | None = None
+    ) -> list[BatchExtent]:
+        """Return the whole batches in `found.records` that begin before `end_offset`, at most `max_batches`.
+
+        Reads headers only. Raises KafkaError KAFKA_STORAGE_ERROR, and, with `known`, `WouldBlock` instead of blocking.
+        """
+        from ottla.storage.log.batch_extents import scan_extents  # imported here: only share groups need it
+
+        return self._looking(known, lambda: scan_extents(self._segments, found, end_offset, max_batches))
+
     # -- offsets by time ---------------------------------------------------------------------------------------------
 
     def lookup_timestamp(self, timestamp: int, known: Known | None = None) -> FoundRecord | None:
@@ -121,7 +138,7 @@ class LogReader:
         start_offset = self._offsets.log_start_offset
         return self._looking(known, lambda: find_max_timestamp(self._segments, start_offset, known))
 
-    def _looking(self, known: Known | None, find: Callable[[], FoundRecord | None]) -> FoundRecord | None:
+    def _looking(self, known: Known | None, find: Callable[[], T]) -> T:
         descriptors = self._descriptors
         descriptors.known = known
         try:

@@ -98,6 +98,11 @@ class SegmentRegion:
         if self._truncations != data.truncation_count and self._position + self.length > data.lowest_cut:
             raise OSError(errno.ESTALE, "the log was truncated under a read", self._file.path)
 
+    def narrow(self, start: int, end: int) -> None:
+        """Limit the region to its bytes from `start` to before `end`; only before it is sent."""
+        self._position += start
+        self.length = end - start
+
     def release(self) -> None:
         """Release the pin; called once."""
         self._descriptor.unpin()

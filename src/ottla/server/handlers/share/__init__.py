@@ -1,1 +1,1 @@
-"""Handlers of share groups: the state of share partitions."""
+"""Handlers of share groups (KIP-932): the state of share partitions, and fetches from partition leaders."""

@@ -1,0 +1,104 @@
+"""Context of ShareFetch and ShareAcknowledge. Share partitions are created for the first request of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.platform.channel import Channel
+from ottla.metadata.image import share_groups_enabled
+from ottla.metadata.publisher import MetadataPublisher
+from ottla.metrics.registry import MetricsRegistry
+from ottla.replica.purgatory import Purgatory
+from ottla.server.coordination.coordinator_host import BrokerServices
+from ottla.server.metadata.metadata_cache import MetadataCache
+from ottla.server.requests.request_limits import RequestLimits
+from ottla.server.requests.statistics import BrokerStatistics
+
+if TYPE_CHECKING:
+    from ottla.common.kafka.share_state import SharePersister
+    from ottla.server.coordination.share_partitions import SharePartitions
+    from ottla.server.handlers.share.share_statistics import ShareStatistics
+
+
+class SharePartitionContext:
+    """Dependencies of the requests of share group members to partition leaders."""
+
+    __slots__ = (
+        "_closed_listeners",
+        "_partitions",
+        "_publisher",
+        "_registry",
+        "_statistics",
+        "broker_statistics",
+        "config",
+        "limits",
+        "metadata",
+        "persister",
+        "purgatory",
+        "services",
+    )
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        services: BrokerServices,
+        metadata: MetadataCache,
+        publisher: MetadataPublisher,
+        purgatory: Purgatory,
+        limits: RequestLimits,
+        statistics: BrokerStatistics,
+        registry: MetricsRegistry,
+        closed_listeners: list[Callable[[Channel], None]],
+        persister: Callable[[], SharePersister],
+    ) -> None:
+        """`closed_listeners` are called with each closed connection; `persister` returns the access to coordinators."""
+        self.config = config
+        self.services = services
+        self.metadata = metadata
+        self._publisher = publisher
+        self.purgatory = purgatory
+        self.limits = limits
+        self.broker_statistics = statistics
+        self._registry = registry
+        self._closed_listeners = closed_listeners
+        self.persister = persister
+        self._partitions: SharePartitions | None = None
+        self._statistics: ShareStatistics | None = None
+
+    def check_enabled(self) -> None:
+        """Raise KafkaError UNSUPPORTED_VERSION unless the cluster has share groups."""
+        if not share_groups_enabled(self._publisher.image):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The feature share.version is not enabled.")
+
+    @property
+    def partitions(self) -> SharePartitions:
+        """The share partitions; the first use creates them."""
+        if self._partitions is None:
+            from ottla.server.coordination.share_partitions import SharePartitions  # imported here: few brokers need it
+
+            partitions = self._partitions = SharePartitions(self.services, self.purgatory, self.persister())
+            self._publisher.register(partitions.follow)
+            self._closed_listeners.append(lambda channel: partitions.connection_closed(channel.id))
+        return self._partitions
+
+    @property
+    def statistics(self) -> ShareStatistics:
+        """Metrics of share groups; the first use creates them."""
+        if self._statistics is None:
+            from ottla.server.handlers.share.share_statistics import ShareStatistics  # imported here, as above
+
+            self._statistics = ShareStatistics(self._registry, self.partitions)
+        return self._statistics
+
+    def use_config(self, config: BrokerConfig) -> None:
+        """Apply changed broker settings."""
+        self.config = config
+
+    def stop(self) -> None:
+        """Drop the share partitions: the broker stops."""
+        if self._partitions is not None:
+            self._partitions.stop()

@@ -1,0 +1,309 @@
+"""ShareFetch (78): versions 1 and 2. Acknowledges records and acquires further ones in one request (KIP-932).
+
+A request passes these steps: its session, its acknowledgements until they are stored, then records. It parks while no
+record is available, up to its maximum wait. Refused partitions are held for that time too, since clients repeat such a
+fetch at once (KAFKA-21517); errors that name another leader are not. Records are acquired for the response only, so a
+connection that closes before has acquired none.
+
+Reading is in `share_reading`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.platform.channel import Part
+from ottla.protocol.codec import read_message
+from ottla.protocol.messages.share_fetch import ShareFetchRequest
+from ottla.protocol.primitives import NodeEndpoint
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.share_fetch import NO_LEADER, SharePartitionResult, encode_share_fetch_response
+from ottla.replica.purgatory import DelayedOperation
+from ottla.server.coordination.share_settings import max_share_sessions
+from ottla.server.handlers.share.member_requests import (
+    LEADER_ERRORS,
+    AcknowledgementRound,
+    end_session,
+    member_of,
+    settings_of,
+)
+from ottla.server.handlers.share.partition_context import SharePartitionContext
+from ottla.server.handlers.share.share_reading import ReadRound, ShareReader
+from ottla.server.requests.api import RawApi
+from ottla.server.requests.authorization import RequiredPermission
+from ottla.server.requests.request import Request
+from ottla.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionId, SessionKey, ShareSession
+from ottla.storage.files.off_loop import run_off_loop
+
+BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
+_HELD_REFUSALS = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+
+
+def serve(
+    context: SharePartitionContext, request: Request, buffer: bytearray, body_start: int, end: int
+) -> list[Part] | None:
+    """Answer a fetch, or park it."""
+    message, _ = read_message(
+        ShareFetchRequest, request.api_version, buffer, body_start, end, context.limits.element_limit()
+    )
+    try:
+        fetch = _begin(context, request, message)
+    except KafkaError as error:
+        if error.code in _HELD_REFUSALS and message.max_wait_ms > 0:
+            refusal = HeldRefusal(request, error)
+            context.purgatory.park(refusal, (), message.max_wait_ms / 1000)
+            request.dispatcher.parked(request, refusal)
+            return None
+        return refused(request, error)
+    return fetch.begin()
+
+
+def refused(request: Request, error: KafkaError) -> list[Part]:
+    """The response of a request that failed as a whole."""
+    request.count_error(error.code)
+    return encode_share_fetch_response(request.correlation_id, error.code, error.message or None, 0, [])
+
+
+def _begin(context: SharePartitionContext, request: Request, message: ShareFetchRequest) -> ShareFetch:
+    key = member_of(context, request, message)
+    topics, forgotten = message.topics, message.forgotten_topics_data
+    context.limits.check_partition_count(
+        max(sum(len(each.partitions) for each in topics), sum(len(each.partitions) for each in forgotten))
+    )
+    if message.is_renew_ack and any((message.max_wait_ms, message.min_bytes, message.max_bytes, message.max_records)):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A request that renews locks fetches nothing: its limits are 0.")
+    if message.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Share acquire mode {message.share_acquire_mode} is unknown.")
+    sessions = context.partitions.sessions
+    named = [(topic.topic_id, partition.partition_index) for topic in topics for partition in topic.partitions]
+    epoch = message.share_session_epoch
+    if epoch == INITIAL_EPOCH:
+        if any(partition.acknowledgement_batches for topic in topics for partition in topic.partitions):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The first request of a share session acknowledges nothing.")
+        limit = max_share_sessions(context.config)
+        session = sessions.open(key, request.channel.id, named, max_sessions=limit)
+    elif epoch == FINAL_EPOCH:
+        session = sessions.find(key)
+    else:
+        left_out = [(topic.topic_id, index) for topic in forgotten for index in topic.partitions]
+        session = sessions.resume(key, epoch, named, left_out, max_partitions=context.limits.partition_limit())
+    return ShareFetch(context, request, message, key, session)
+
+
+class ShareFetch:
+    """One request, from its acknowledgements to its response."""
+
+    __slots__ = (
+        "_acknowledgements",
+        "_context",
+        "_key",
+        "_message",
+        "_reader",
+        "_reading",
+        "_request",
+        "_session",
+    )
+
+    def __init__(
+        self,
+        context: SharePartitionContext,
+        request: Request,
+        message: ShareFetchRequest,
+        key: SessionKey,
+        session: ShareSession,
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._message = message
+        self._key = key
+        self._session = session
+        self._acknowledgements = AcknowledgementRound(context, request, key, renews=message.is_renew_ack)
+        fetches = message.share_session_epoch != FINAL_EPOCH and not message.is_renew_ack
+        self._reader = ShareReader(context, request, message, key, session.rotated() if fetches else [])
+        self._reading = False
+
+    def begin(self) -> list[Part] | None:
+        """Apply the acknowledgements, then fetch."""
+        if self._acknowledgements.begin(self._message.topics):
+            return self._acknowledged()
+        self._acknowledgements.then = self._resume
+        return None
+
+    def _resume(self) -> None:
+        """Continue after something that was awaited, unless the connection closed."""
+        if self._request.channel.closed:
+            return
+        try:
+            parts = self._acknowledged()
+        except InvariantError:
+            raise
+        except Exception as error:
+            self._context.services.failures("ShareFetch", error)
+            self._request.channel.close("ShareFetch failed: internal error")
+            return
+        if parts is not None:
+            self._request.respond_parts(parts)
+
+    def _acknowledged(self) -> list[Part] | None:
+        if self._message.share_session_epoch == FINAL_EPOCH:
+            if self._context.partitions.sessions.is_current(self._session):
+                end_session(self._context, self._key)
+            return self.encode(ReadRound())
+        done = self._reader.read()
+        if done.needed:
+            done.release()
+            self._read_ahead(done, self._resume)
+            return None
+        waits = self._message.max_wait_ms > 0
+        if not waits or self._reader.is_finished(done):
+            done = self._reader.acquire(done)
+            if not waits or self._reader.answers(done):
+                return self.encode(done)
+        done.release()
+        operation = DelayedShareFetch(self)
+        self._context.purgatory.park(operation, self._reader.watches(), self._message.max_wait_ms / 1000)
+        self._request.dispatcher.parked(self._request, operation)
+        if done.progressed:
+            self._wake()
+        return None
+
+    def _read_ahead(self, done: ReadRound, then: Callable[[], None]) -> None:
+        """Read uncached pages in the pool, then continue."""
+        services = self._context.services
+        services.in_flight.begin()
+
+        def ended() -> None:
+            try:
+                then()
+            finally:
+                services.in_flight.end()
+
+        run_off_loop(done.needed, self._reader.known, services.node_runtime.pool, ended)
+
+    def retry(self, *, force: bool) -> list[Part] | None:
+        """Try again to acquire records for a parked request; `force` answers in any case."""
+        done = self._reader.read()
+        if done.needed:
+            done.release()
+            if force:
+                return self.encode(ReadRound(done.rows))
+            if not self._reading:
+                self._reading = True
+                self._read_ahead(done, self._wake)
+            return None
+        if not force and not self._reader.is_finished(done):
+            done.release()
+            return None
+        acquired = self._reader.acquire(done)
+        if force or self._reader.answers(acquired):
+            return self.encode(acquired)
+        if acquired.progressed:
+            self._wake()
+        return None
+
+    def _wake(self) -> None:
+        """Try the parked request again: pages are cached, or another turn continues behind offsets without records."""
+        self._reading = False
+        for watch in self._reader.watches():
+            self._context.purgatory.touch(watch)
+
+    def respond(self, parts: list[Part]) -> None:
+        """Answer the parked request."""
+        self._request.respond_parts(parts)
+
+    def fail(self) -> None:
+        """A defect: close the connection, which releases the records of its sessions."""
+        self._request.channel.close("ShareFetch failed: internal error")
+
+    # --- response --------------------------------------------------------------------------------------------------
+
+    def encode(self, done: ReadRound) -> list[Part]:
+        """The response: fetched, refused and acknowledged partitions; all of them on the first epoch."""
+        context, request = self._context, self._request
+        rows: dict[PartitionId, SharePartitionResult] = dict(done.rows)
+        if self._message.share_session_epoch == INITIAL_EPOCH:
+            for key in self._session.partitions:
+                rows.setdefault(key, SharePartitionResult(key[1]))
+        for key, error in self._acknowledgements.results.items():
+            row = rows.get(key, SharePartitionResult(key[1]))
+            if error is not None:
+                row = row._replace(acknowledge_error_code=error.code, acknowledge_error_message=error.message or None)
+            rows[key] = row
+        leaders: dict[int, None] = {}
+        topics: dict[bytes, list[SharePartitionResult]] = {}
+        for (topic_id, index), row in rows.items():
+            for code in (row.error_code, row.acknowledge_error_code):
+                if not code:
+                    continue
+                request.count_error(code)
+                if code in LEADER_ERRORS:
+                    leader = context.metadata.current_leader(topic_id, index) or NO_LEADER
+                    row = row._replace(current_leader=leader)
+                    leaders[leader[0]] = None
+            topics.setdefault(topic_id, []).append(row)
+        endpoints: list[NodeEndpoint] = context.metadata.node_endpoints(request.listener_name, leaders)
+        lock_ms = settings_of(context, self._key[0]).lock_duration_ms
+        return encode_share_fetch_response(request.correlation_id, 0, None, lock_ms, list(topics.items()), endpoints)
+
+
+class DelayedShareFetch(DelayedOperation):
+    """A fetch that waits for available records."""
+
+    __slots__ = ("_fetch",)
+
+    def __init__(self, fetch: ShareFetch) -> None:
+        super().__init__()
+        self._fetch = fetch
+
+    def try_complete(self, force: bool) -> bool:
+        """See `DelayedOperation`."""
+        parts = self._fetch.retry(force=force)
+        if parts is None:
+            return False
+        self._fetch.respond(parts)
+        return True
+
+    def expire(self) -> None:
+        """The maximum wait is over: answer with the available records and the refused partitions."""
+        parts = self._fetch.retry(force=True)
+        if parts is not None:
+            self._fetch.respond(parts)
+
+    def fail(self, error: Exception) -> None:
+        """See `DelayedOperation`."""
+        self._fetch.fail()
+
+
+class HeldRefusal(DelayedOperation):
+    """A refused request that is answered at the end of its maximum wait."""
+
+    __slots__ = ("_error", "_request")
+
+    def __init__(self, request: Request, error: KafkaError) -> None:
+        super().__init__()
+        self._request = request
+        self._error = error
+
+    def try_complete(self, force: bool) -> bool:
+        """It has no watch."""
+        return False
+
+    def expire(self) -> None:
+        """See `DelayedOperation`."""
+        self._request.respond_parts(refused(self._request, self._error))
+
+    def fail(self, error: Exception) -> None:
+        """See `DelayedOperation`."""
+        self._request.channel.close("ShareFetch failed: internal error")
+
+
+SHARE_FETCH = RawApi(
+    ApiKey.SHARE_FETCH,
+    serve,
+    item_needs=(
+        RequiredPermission(AclOperation.READ, ResourceType.GROUP),
+        RequiredPermission(AclOperation.READ, ResourceType.TOPIC),
+    ),
+)

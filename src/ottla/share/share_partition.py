@@ -1,0 +1,488 @@
+"""State machine of a share partition on the partition's leader (KIP-932, "In-flight records").
+
+A record is AVAILABLE, ACQUIRED by one member until its lock ends, or settled (ACKNOWLEDGED, ARCHIVED). The first offset
+that is not settled is `start_offset`, the first that was never acquired is `end_offset`. The offsets between them are
+the window, which `share.partition.max.record.locks` bounds.
+
+An acknowledgement is pending until it is stored: other members see the records as acquired. `begin_write` returns the
+changes to store, one write at a time, and `end_write` commits or reverts them. The end of a lock, the release of a
+member and archiving take effect at once; they are part of the next write, and of further ones until one succeeds.
+
+Invariants:
+- A record has one owner by the leader's clock, and at most `delivery_count_limit` deliveries in a leader epoch.
+- `start_offset` never falls, and no record is dropped below it that is not settled, except below the log start.
+- After a successful write the stored state equals the one here, except for records that are acquired.
+
+The time is an argument. Reading the log and calling the persister are in `server.coordination`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
+from ottla.common.kafka.share_state import RecordState, ShareState, StateBatch
+from ottla.share.acknowledgements import AcknowledgeType, Decision
+from ottla.share.runs import NO_MEMBER, TERMINAL, Run, RunList
+from ottla.share.settings import ShareSettings
+from ottla.storage.log.batch_extents import BatchExtent
+
+NEVER_MS = 1 << 62
+_TARGETS = {
+    AcknowledgeType.GAP: RecordState.ARCHIVED,
+    AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: RecordState.AVAILABLE,
+    AcknowledgeType.REJECT: RecordState.ARCHIVED,
+}
+
+
+class AcquiredRange(NamedTuple):
+    """Consecutive offsets, both inclusive, acquired with the same delivery count."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class AcquireLimits(NamedTuple):
+    """Limits of one acquisition.
+
+    `record_limit`: `max_records` is strict (KIP-1206). Otherwise a batch of the log that begins within it is acquired
+    whole. Ranges end with a batch of the log once they have `batch_size` records.
+    """
+
+    max_records: int
+    batch_size: int
+    record_limit: bool
+
+
+class StateWrite(NamedTuple):
+    """State to store, and the number of the write, by which callers await acknowledgements."""
+
+    number: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...]
+
+
+class SharePartition:
+    """A partition as one share group reads it, in one leader epoch."""
+
+    __slots__ = (
+        "_archived_below",
+        "_available_from",
+        "_runs",
+        "_start_is_new",
+        "_write_number",
+        "_writing",
+        "_writing_archived",
+        "leader_epoch",
+        "next_lock_end_ms",
+        "settings",
+        "state_epoch",
+    )
+
+    def __init__(self, state: ShareState, start_offset: int, leader_epoch: int, settings: ShareSettings) -> None:
+        """`start_offset` is the state's, or the chosen one if the state has none. No record is acquired.
+
+        A chosen offset is stored with the first write: the next leader could choose another one, and skip records.
+        """
+        self.settings = settings
+        self._start_is_new = state.start_offset != start_offset
+        self.state_epoch = state.state_epoch
+        self.leader_epoch = leader_epoch
+        self._runs = RunList(start_offset)
+        self._available_from = start_offset
+        self._write_number = 0
+        self._writing = False
+        self._archived_below: tuple[int, int] | None = None
+        """Range of settled offsets that were dropped before they were stored."""
+        self._writing_archived: tuple[int, int] | None = None
+        self.next_lock_end_ms = NEVER_MS
+        """No lock ends before this time."""
+        runs = self._runs
+        for batch in sorted(state.batches, key=lambda batch: batch.first_offset):
+            if batch.last_offset < runs.end:
+                continue
+            if batch.first_offset > runs.end:
+                runs.append(batch.first_offset - 1, RecordState.AVAILABLE, 0)
+            runs.append(batch.last_offset, _loaded(batch.state), max(batch.delivery_count, 0))
+        runs.merge(start_offset, runs.end)
+        self._advance()
+
+    # --- offsets ---------------------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """First offset that is not settled."""
+        return self._runs.start
+
+    @property
+    def end_offset(self) -> int:
+        """First offset that was never acquired."""
+        return self._runs.end
+
+    @property
+    def window_end(self) -> int:
+        """First offset that may not be acquired before the start offset moves."""
+        return self._runs.start + self.settings.max_record_locks
+
+    def next_fetch_offset(self) -> int | None:
+        """Return the first offset that may be acquired; None if the window is full of other records."""
+        runs = self._runs
+        if self._available_from < runs.end:
+            for run in runs.overlapping(self._available_from, runs.end - 1):
+                if run.state is RecordState.AVAILABLE:
+                    self._available_from = run.first
+                    return run.first
+        self._available_from = runs.end
+        return runs.end if runs.end < self.window_end else None
+
+    def move_log_start(self, log_start_offset: int) -> None:
+        """Drop the records below the log start: they are not delivered again, whatever their state is."""
+        if log_start_offset > self._runs.start:
+            self._runs.advance(log_start_offset)
+            self._advance()
+
+    def in_flight(self) -> Sequence[Run]:
+        """Runs between start and end; the caller does not change them."""
+        return self._runs.runs
+
+    # --- acquire ---------------------------------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        member_id: str,
+        from_offset: int,
+        batches: Sequence[BatchExtent],
+        aborted: Collection[int],
+        limits: AcquireLimits,
+        now_ms: int,
+    ) -> list[AcquiredRange]:
+        """Lock available records in `batches`, which were read at `from_offset`, for a member.
+
+        `aborted` are indexes of batches of aborted transactions. Those, control batches and holes between batches are
+        archived on the way.
+        """
+        self.expire_locks(now_ms)
+        if from_offset > self._runs.end:
+            raise InvariantError(f"records of a share partition are acquired from {from_offset}, which leaves a hole")
+        acquired = _Acquisition(self, member_id, limits, now_ms + self.settings.lock_duration_ms)
+        position = from_offset
+        for index, batch in enumerate(batches):
+            if acquired.is_full:
+                break
+            if batch.last_offset < position:
+                continue
+            if batch.first_offset > position and not self._archive(position, batch.first_offset - 1):
+                break
+            first = max(batch.first_offset, position)
+            if batch.is_control or index in aborted:
+                if not self._archive(first, batch.last_offset):
+                    break
+            elif not acquired.take(first, batch.last_offset):
+                break
+            position = batch.last_offset + 1
+        if acquired.ranges:
+            position = max(position, acquired.ranges[-1].last_offset)
+            self.next_lock_end_ms = min(self.next_lock_end_ms, acquired.lock_until_ms)
+        self._runs.merge(from_offset, position)
+        self._advance()
+        return acquired.ranges
+
+    def _archive(self, first: int, last: int) -> bool:
+        """Archive available offsets of a range that has no records; returns whether all of it is within the window."""
+        runs = self._runs
+        first = max(first, runs.start)
+        for run in runs.overlapping(first, last):
+            if run.state is RecordState.AVAILABLE:
+                for part in runs.isolated(max(run.first, first), min(run.last, last)):
+                    part.state, part.dirty, part.writing = RecordState.ARCHIVED, True, False
+        if last >= runs.end:
+            if runs.end >= self.window_end:
+                return False
+            runs.append(last, RecordState.ARCHIVED, 0).dirty = True
+        return True
+
+    def archive_undeliverable(self, run: Run) -> bool:
+        """Archive an available run that was delivered often enough, as after a lower limit; returns whether it was."""
+        if run.delivery_count < self.settings.delivery_count_limit:
+            return False
+        run.state, run.dirty, run.writing = RecordState.ARCHIVED, True, False
+        return True
+
+    # --- acknowledge, release, expire ------------------------------------------------------------------------------
+
+    def acknowledge(self, member_id: str, decisions: Sequence[Decision], now_ms: int) -> int:
+        """Apply all decisions of a member, or none; returns the number of the write that will store them, or 0.
+
+        Offsets below the start are ignored: they were settled, or deleted from the log. Raises KafkaError
+        INVALID_RECORD_STATE for records that the member has not acquired, INVALID_REQUEST for offsets behind them.
+        """
+        self.expire_locks(now_ms)
+        runs = self._runs
+        for decision in decisions:
+            self._check(member_id, decision)
+        stores = False
+        for first, last, kind in decisions:
+            first = max(first, runs.start)
+            if first > last:
+                continue
+            for run in runs.isolated(first, last):
+                if run.state is not RecordState.ACQUIRED:
+                    continue
+                if kind is AcknowledgeType.RENEW:
+                    run.lock_until_ms = now_ms + self.settings.lock_duration_ms
+                    continue
+                stores = True
+                run.pending = _TARGETS[kind]
+                if kind is AcknowledgeType.RELEASE and run.delivery_count >= self.settings.delivery_count_limit:
+                    run.pending = RecordState.ARCHIVED
+        for first, last, _ in decisions:
+            runs.merge(first, last)
+        return self._write_number + 1 if stores else 0
+
+    def _check(self, member_id: str, decision: Decision) -> None:
+        first, last, kind = decision
+        runs = self._runs
+        if last >= runs.end:
+            if first >= runs.end:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The records were not acquired.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The batch has offsets behind the acquired records.")
+        for run in runs.overlapping(first, last):
+            if kind is AcknowledgeType.GAP and run.is_settled:
+                continue
+            if run.state is not RecordState.ACQUIRED or run.pending is not None or run.member_id != member_id:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The records are not acquired by this member.")
+
+    def release_member(self, member_id: str, now_ms: int) -> bool:
+        """Release the records of a member whose session ended; returns whether any changed.
+
+        Delivery counts stay. Pending acknowledgements stay too; the locks of reverted ones end at once.
+        """
+        changed = False
+        for run in self._runs.runs:
+            if run.state is RecordState.ACQUIRED and run.member_id == member_id:
+                if run.pending is None:
+                    self._release(run)
+                    changed = True
+                else:
+                    run.lock_until_ms = now_ms
+        if changed:
+            self._settle()
+        return changed
+
+    def expire_locks(self, now_ms: int) -> bool:
+        """Release the records whose locks ended; returns whether any changed."""
+        if now_ms < self.next_lock_end_ms:
+            return False
+        changed = False
+        next_end_ms = NEVER_MS
+        for run in self._runs.runs:
+            if run.state is RecordState.ACQUIRED and run.pending is None:
+                if run.lock_until_ms <= now_ms:
+                    self._release(run)
+                    changed = True
+                else:
+                    next_end_ms = min(next_end_ms, run.lock_until_ms)
+        self.next_lock_end_ms = next_end_ms
+        if changed:
+            self._settle()
+        return changed
+
+    def _release(self, run: Run) -> None:
+        limit_reached = run.delivery_count >= self.settings.delivery_count_limit
+        run.state = RecordState.ARCHIVED if limit_reached else RecordState.AVAILABLE
+        run.member_id, run.lock_until_ms = NO_MEMBER, 0
+        run.dirty, run.writing = True, False
+        self._available_from = min(self._available_from, run.first)
+
+    # --- writes ----------------------------------------------------------------------------------------------------
+
+    def begin_write(self) -> StateWrite | None:
+        """Return the state to store now; None if a write is in progress or nothing changed."""
+        if self._writing:
+            return None
+        runs = self._runs
+        changed = [run for run in runs.runs if run.pending is not None or run.dirty]
+        if not changed and self._archived_below is None and not self._start_is_new:
+            return None
+        self._writing = True
+        self._start_is_new = False
+        self._write_number += 1
+        self._writing_archived, self._archived_below = self._archived_below, None
+        batches: list[StateBatch] = []
+        if self._writing_archived is not None:
+            batches.append(StateBatch(*self._writing_archived, RecordState.ARCHIVED, 0))
+        for run in changed:
+            run.writing = True
+            state, count = run.next_state, run.delivery_count
+            before = batches[-1] if batches else None
+            if (
+                before is not None
+                and before.last_offset == run.first - 1
+                and (before.state, before.delivery_count) == (state, count)
+            ):
+                batches[-1] = StateBatch(before.first_offset, run.last, state, count)
+            else:
+                batches.append(StateBatch(run.first, run.last, state, count))
+        start = runs.start
+        complete = 0
+        for run in runs.runs:
+            if run.next_state in TERMINAL:
+                if run.first == start:
+                    start = run.last + 1
+                else:
+                    complete += run.count
+        return StateWrite(self._write_number, start, complete, tuple(batches))
+
+    def end_write(self, *, stored: bool) -> None:
+        """Commit the changes of the write, or revert its acknowledgements: the records are acquired as before."""
+        if not self._writing:
+            raise InvariantError("no write of share state is in progress")
+        self._writing = False
+        archived, self._writing_archived = self._writing_archived, None
+        if not stored:
+            self._start_is_new = True
+            if archived is not None:
+                self._note_archived(*archived)
+        for run in self._runs.runs:
+            if not run.writing:
+                continue
+            run.writing = False
+            if run.pending is None:
+                run.dirty = not stored
+            elif stored:
+                run.state, run.pending = run.pending, None
+                run.member_id, run.lock_until_ms = NO_MEMBER, 0
+                self._available_from = min(self._available_from, run.first)
+            else:
+                run.pending = None
+                self.next_lock_end_ms = min(self.next_lock_end_ms, run.lock_until_ms)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._runs.merge(self._runs.start, self._runs.end)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Move the start offset over settled records."""
+        runs = self._runs
+        offset = runs.start
+        for run in runs.runs:
+            if not run.is_settled:
+                break
+            if run.dirty:
+                self._note_archived(run.first, run.last)
+            offset = run.last + 1
+        runs.advance(offset)
+
+    def _note_archived(self, first: int, last: int) -> None:
+        """Store that a range below the start is settled, since nothing else may be written before a leader change."""
+        before = self._archived_below
+        self._archived_below = (first, last) if before is None else (min(before[0], first), max(before[1], last))
+
+
+class _Acquisition:
+    """One acquisition in progress."""
+
+    __slots__ = ("_limits", "_member_id", "_partition", "_runs", "is_full", "lock_until_ms", "ranges", "taken")
+
+    def __init__(self, partition: SharePartition, member_id: str, limits: AcquireLimits, lock_until_ms: int) -> None:
+        self._partition = partition
+        self._runs = partition._runs
+        self._member_id = member_id
+        self._limits = limits
+        self.lock_until_ms = lock_until_ms
+        self.ranges: list[AcquiredRange] = []
+        self.taken = 0
+        self.is_full = limits.max_records <= 0
+
+    def take(self, first: int, last: int) -> bool:
+        """Acquire the available records of one batch of the log; returns whether the next batch may follow."""
+        runs = self._runs
+        fresh = True
+        for run in runs.overlapping(first, last):
+            if run.state is not RecordState.AVAILABLE:
+                continue
+            low, high = max(run.first, first), min(run.last, last)
+            if run.delivery_count >= self._partition.settings.isolation_delivery_count:
+                if not self._take_isolated(low, high):
+                    return False
+                continue
+            self._lock(low, self._clip(low, high), fresh=fresh)
+            fresh = False
+            if self._is_out_of_records:
+                return False
+        if last >= runs.end:
+            first = runs.end
+            end = min(self._clip(first, last), self._partition.window_end - 1)
+            if end < first:
+                self.is_full = True
+                return False
+            runs.append(end, RecordState.AVAILABLE, 0)
+            self._lock(first, end, fresh=fresh)
+            if end < last:
+                self.is_full = True
+        if self.taken >= self._limits.max_records:
+            self.is_full = True
+        return not self.is_full
+
+    @property
+    def _is_out_of_records(self) -> bool:
+        self.is_full = self._limits.record_limit and self.taken >= self._limits.max_records
+        return self.is_full
+
+    def _clip(self, first: int, last: int) -> int:
+        if not self._limits.record_limit:
+            return last
+        return min(last, first + self._limits.max_records - self.taken - 1)
+
+    def _take_isolated(self, first: int, last: int) -> bool:
+        """Deliver a part of records that failed before, and nothing else; returns whether others may follow."""
+        partition = self._partition
+        run = self._runs.isolated(first, last)[0]
+        if partition.archive_undeliverable(run):
+            return True
+        self.is_full = True
+        if self.taken:
+            return False
+        settings = partition.settings
+        limit, threshold = settings.delivery_count_limit, settings.isolation_delivery_count
+        size = max(1, run.count >> (run.delivery_count - threshold + 1))
+        if limit > 2 and run.delivery_count == limit - 1:
+            size = 1
+        self._lock(first, self._clip(first, first + size - 1), fresh=True)
+        return False
+
+    def _lock(self, first: int, last: int, *, fresh: bool) -> None:
+        """Lock available offsets; `fresh`: they are the first ones of a batch of the log."""
+        for run in self._runs.isolated(first, last):
+            run.state = RecordState.ACQUIRED
+            run.delivery_count += 1
+            run.member_id = self._member_id
+            run.lock_until_ms = self.lock_until_ms
+            run.dirty = run.writing = False
+            self.taken += run.count
+            self._add(AcquiredRange(run.first, run.last, run.delivery_count), fresh=fresh)
+            fresh = False
+
+    def _add(self, acquired: AcquiredRange, *, fresh: bool) -> None:
+        before = self.ranges[-1] if self.ranges else None
+        if (
+            before is None
+            or before.last_offset != acquired.first_offset - 1
+            or before.delivery_count != acquired.delivery_count
+            or (fresh and before.last_offset - before.first_offset + 1 >= max(1, self._limits.batch_size))
+        ):
+            self.ranges.append(acquired)
+        else:
+            self.ranges[-1] = AcquiredRange(before.first_offset, acquired.last_offset, acquired.delivery_count)
+
+
+def _loaded(state: int) -> RecordState:
+    """The state in memory of a stored one; ARCHIVING counts as archived while no dead letters are written."""
+    if state == RecordState.ACKNOWLEDGED:
+        return RecordState.ACKNOWLEDGED
+    return RecordState.ARCHIVED if state in (RecordState.ARCHIVING, RecordState.ARCHIVED) else RecordState.AVAILABLE

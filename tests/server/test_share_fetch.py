@@ -1,0 +1,236 @@
+"""ShareFetch and ShareAcknowledge through the dispatcher, with share state in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from ottla.common.errors import ErrorCode
+from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.kafka.share_state import SharePartitionKey
+from ottla.protocol.messages.share_fetch import ShareFetchRequest
+from ottla.record.batch import iter_batches
+
+from .harness import Connection, Server
+from .share_groups import (
+    ACCEPT,
+    GROUP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    MemoryPersister,
+    acknowledged,
+    acquired,
+    enable_share_groups,
+    only_partition,
+    share_acknowledge,
+    share_fetch,
+)
+from .test_apis import Allowing, guarded
+
+
+@pytest.fixture
+def persister() -> MemoryPersister:
+    return MemoryPersister()
+
+
+@pytest.fixture
+def topic(server: Server, client: Connection, persister: MemoryPersister) -> bytes:
+    """A topic with two partitions and a batch of three records in the first, read by a share group."""
+    topic_id = client.create_topic("t", 2)
+    client.produce("t", b"a", b"b", b"c")
+    enable_share_groups(server, persister)
+    return topic_id
+
+
+def key_of(topic: bytes) -> SharePartitionKey:
+    return SharePartitionKey(GROUP, topic, 0)
+
+
+def test_records_are_delivered_until_they_are_accepted(
+    client: Connection, topic: bytes, persister: MemoryPersister
+) -> None:
+    response = client.ask(share_fetch((topic, 0), epoch=0), 2)
+    assert acquired(response) == {0: [(0, 2, 1)]}
+    assert response.acquisition_lock_timeout_ms == 30_000
+    records = [record.value for batch in iter_batches(only_partition(response).records) for record in batch.records()]
+    assert records == [b"a", b"b", b"c"]
+    assert acknowledged(client, topic, 0, [(0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, REJECT)], epoch=1) == 0
+    assert (persister.starts[key_of(topic)], persister.complete[key_of(topic)]) == (1, 1)
+    assert acquired(client.ask(share_fetch(epoch=2), 2)) == {0: [(1, 1, 2)]}
+    response = client.ask(share_fetch((topic, 0, [(1, 1, ACCEPT)]), epoch=3, max_wait_ms=0), 1)
+    assert only_partition(response).acknowledge_error_code == 0
+    assert persister.starts[key_of(topic)] == 3
+
+
+def test_waiting_fetch_gets_the_next_record(client: Connection, topic: bytes, server: Server) -> None:
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    assert not client.send(share_fetch(epoch=1), 2)
+    server.connect().produce("t", b"d")
+    assert acquired(client.answer()) == {0: [(3, 3, 1)]}
+
+
+def test_record_limit_delivers_a_part_of_a_batch(client: Connection, topic: bytes) -> None:
+    limits = {"max_records": 2, "share_acquire_mode": 1}
+    assert acquired(client.ask(share_fetch((topic, 0), epoch=0, **limits), 2)) == {0: [(0, 1, 1)]}
+    assert acquired(client.ask(share_fetch(epoch=1, **limits), 2)) == {0: [(2, 2, 1)]}
+
+
+def test_closed_connection_releases_records(client: Connection, topic: bytes, server: Server) -> None:
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    other = server.connect()
+    assert not other.send(share_fetch((topic, 0), epoch=0, member="other"), 2)
+    client.disconnect()
+    assert acquired(other.answer()) == {0: [(0, 2, 2)]}
+
+
+def test_final_epoch_releases_records(client: Connection, topic: bytes, server: Server) -> None:
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    assert acknowledged(client, topic, 0, [(0, 0, ACCEPT)], epoch=-1) == 0
+    other = server.connect()
+    assert acquired(other.ask(share_fetch((topic, 0), epoch=0, member="other"), 2)) == {0: [(1, 2, 2)]}
+    response = client.ask(share_fetch(epoch=1), 2)
+    assert response.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_acknowledgement_fails_and_records_stay_acquired(
+    client: Connection, topic: bytes, persister: MemoryPersister
+) -> None:
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    persister.failure = ErrorCode.NOT_COORDINATOR
+    assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    persister.failure = None
+    assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=2) == 0
+    assert persister.starts[key_of(topic)] == 3
+
+
+def test_acknowledgement_is_answered_once_stored(
+    client: Connection, topic: bytes, server: Server, persister: MemoryPersister
+) -> None:
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    server.run_until(lambda: key_of(topic) in persister.starts)
+    persister.blocked = asyncio.Event()
+    assert not client.send(share_acknowledge(topic, 0, [(0, 2, RELEASE)], epoch=1), 2)
+    other = server.connect()
+    assert acquired(other.ask(share_fetch((topic, 0), epoch=0, member="other", max_wait_ms=0), 2)) == {}
+    persister.blocked.set()
+    assert only_partition(client.answer()).error_code == 0
+    assert acquired(other.ask(share_fetch(epoch=1, member="other"), 2)) == {0: [(0, 2, 2)]}
+
+
+def test_fenced_leader_reads_the_state_again(client: Connection, topic: bytes, persister: MemoryPersister) -> None:
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    persister.failure = ErrorCode.FENCED_STATE_EPOCH
+    assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    persister.failure = None
+    assert acquired(client.ask(share_fetch(epoch=2), 2)) == {0: [(0, 2, 1)]}
+    assert len(persister.reads) == 2
+
+
+def test_failed_load_is_reported_at_the_end_of_the_wait(
+    client: Connection, topic: bytes, persister: MemoryPersister
+) -> None:
+    persister.failure = ErrorCode.GROUP_ID_NOT_FOUND
+    assert not client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    assert only_partition(client.answer()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# --- traps ------------------------------------------------------------------------------------------------------------
+
+
+def test_refused_fetch_is_held_for_its_wait(server: Server, client: Connection, topic: bytes) -> None:
+    """Trap 3 (KAFKA-21517): a client repeats a refused fetch at once."""
+    guarded(server, client, Allowing((AclOperation.READ, ResourceType.GROUP, GROUP)))
+    assert not client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    server.turn()
+    assert not client.channel.answers
+    assert only_partition(client.answer()).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    guarded(server, client, Allowing())
+    assert not client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    assert client.answer().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_acknowledgement_needs_permission_to_read_the_topic(server: Server, client: Connection, topic: bytes) -> None:
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    guarded(server, client, Allowing((AclOperation.READ, ResourceType.GROUP, GROUP)))
+    assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=1) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_partition_named_to_acknowledge_is_not_fetched(client: Connection, topic: bytes, server: Server) -> None:
+    """Trap 4: a request that forgets a partition may still acknowledge records of it."""
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    request = share_fetch((topic, 0, [(0, 2, RELEASE)]), epoch=1, forgotten=[(topic, 0)], max_wait_ms=0)
+    assert only_partition(client.ask(request, 2)).acknowledge_error_code == 0
+    assert acquired(client.ask(share_fetch((topic, 1), epoch=2, max_wait_ms=20), 2)) == {}
+
+
+def test_first_epoch_acknowledges_nothing(client: Connection, topic: bytes) -> None:
+    """Trap 5 (KAFKA-19485)."""
+    request = share_fetch((topic, 0, [(0, 0, ACCEPT)]), epoch=0)
+    assert client.ask(request, 2).error_code == ErrorCode.INVALID_REQUEST
+    request = share_acknowledge(topic, 0, [(0, 0, ACCEPT)], epoch=0)
+    assert client.ask(request, 2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+
+
+def test_new_leader_epoch_drops_locks_and_sessions(
+    client: Connection, topic: bytes, server: Server, persister: MemoryPersister
+) -> None:
+    """Trap 8: after a restart the broker leads in the next epoch, and knows neither locks nor sessions."""
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    assert acknowledged(client, topic, 0, [(0, 0, ACCEPT)], epoch=1) == 0
+    server.restart()
+    enable_share_groups(server, persister)
+    client = server.connect()
+    assert client.ask(share_fetch(epoch=2), 2).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert acquired(client.ask(share_fetch((topic, 1), epoch=0, max_wait_ms=0), 2)) == {}
+    assert acknowledged(client, topic, 0, [(1, 2, ACCEPT)], epoch=1) == ErrorCode.INVALID_RECORD_STATE
+    assert acquired(client.ask(share_fetch((topic, 0), epoch=2), 2)) == {0: [(1, 2, 1)]}
+
+
+def test_renewal_fetches_nothing(client: Connection, topic: bytes) -> None:
+    """Trap 12: a request that renews locks has no limits of a fetch."""
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    acks = (topic, 0, [(0, 2, RENEW)])
+    assert client.ask(share_fetch(acks, epoch=1, is_renew_ack=True), 2).error_code == ErrorCode.INVALID_REQUEST
+    none = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0, "is_renew_ack": True}
+    for epoch in (1, 2):
+        assert only_partition(client.ask(share_fetch(acks, epoch=epoch, **none), 2)).acknowledge_error_code == 0
+    assert acknowledged(client, topic, 0, [(0, 2, RENEW)], epoch=3) == ErrorCode.INVALID_REQUEST
+    assert acknowledged(client, topic, 0, [(0, 2, RENEW)], epoch=4, is_renew_ack=True) == 0
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_requests_need_the_feature(client: Connection) -> None:
+    topic = client.create_topic("t")
+    assert client.ask(share_fetch((topic, 0), epoch=0), 2).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert client.ask(share_acknowledge(topic, 0, [], epoch=1), 2).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_members_without_a_name_are_refused(client: Connection, topic: bytes) -> None:
+    for fields in ({"group_id": None, "member_id": "m"}, {"group_id": "g", "member_id": "m" * 37}):
+        assert client.ask(ShareFetchRequest(**fields), 2).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_full_session_cache_refuses_at_the_end_of_the_wait(
+    make_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, persister: MemoryPersister
+) -> None:
+    from ottla.server.coordination import share_settings
+
+    monkeypatch.setattr(share_settings, "DEFAULT_MAX_SESSIONS", 1)
+    server = make_server()
+    client, other = server.connect(), server.connect()
+    topic = client.create_topic("t")
+    enable_share_groups(server, persister)
+    client.ask(share_fetch((topic, 0), epoch=0, max_wait_ms=0), 2)
+    assert not other.send(share_fetch((topic, 0), epoch=0, member="other", max_wait_ms=20), 2)
+    assert other.answer().error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+
+def test_unknown_topics_and_partitions_are_reported(client: Connection, topic: bytes) -> None:
+    response = client.ask(share_fetch((b"x" * 16, 0), (topic, 9), epoch=0, max_wait_ms=20), 2)
+    codes = [partition.error_code for each in response.responses for partition in each.partitions]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
