@@ -1,4 +1,4 @@
-"""State of share partitions as the share coordinator keeps it, and the interface to it (KIP-932, "Share group state")."""
+"""State of share partitions as the share coordinator stores it, and the interface to it (KIP-932)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SharePersister(Protocol):
     """
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Create the state or, with a newer `state_epoch`, begin it again; `start_offset` -1: chosen at the first fetch."""
+        """Create the state, or replace it in a newer `state_epoch`; `start_offset` -1: chosen at the first fetch."""
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         """Return the state and fence leaders of epochs below `leader_epoch`."""
