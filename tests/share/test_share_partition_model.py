@@ -15,7 +15,7 @@ from tests.scale import size
 from ottla.common.errors import KafkaError
 from ottla.common.kafka.share_state import RecordState
 from ottla.record.batch import CONTROL_MASK
-from ottla.share.acknowledgements import AcknowledgeType, Decision
+from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
 from ottla.share.settings import ShareSettings
 from ottla.share.share_partition import AcquireLimits, SharePartition, StateWrite
 from ottla.storage.log.batch_extents import BatchExtent
@@ -141,7 +141,7 @@ class World:
         if self.rng.random() < 0.8:  # mostly records that the member holds
             held = [key for key, record in self.model.items() if record.owner == member and record.pending is None]
             offsets = sorted(self.rng.sample(held, min(len(held), self.rng.randrange(1, 8))))
-        decisions = [Decision(each, each, self.rng.choice(list(AcknowledgeType))) for each in offsets]
+        decisions = [RecordDecision(each, each, self.rng.choice(list(AcknowledgeType))) for each in offsets]
         allowed = True
         for first, _, kind in decisions:
             record = self.model.get(first)
@@ -277,7 +277,7 @@ class World:
             if offset is not None and read:
                 limits = AcquireLimits(1000, 10, False)
                 for first, last, _ in self.machine.acquire("last", offset, read, (), limits, self.now_ms):
-                    self.machine.acknowledge("last", [Decision(first, last, accept)], self.now_ms)
+                    self.machine.acknowledge("last", [RecordDecision(first, last, accept)], self.now_ms)
                     self.fates.update(dict.fromkeys(range(first, last + 1), "accepted"))
             write = self.machine.begin_write()
             if write is None and not read:

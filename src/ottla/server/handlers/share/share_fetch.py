@@ -30,7 +30,7 @@ from ottla.server.handlers.share.member_requests import (
     settings_of,
 )
 from ottla.server.handlers.share.partition_context import SharePartitionContext
-from ottla.server.handlers.share.share_reading import ReadRound, ShareReader
+from ottla.server.handlers.share.share_reading import ShareReader, ShareReadRound
 from ottla.server.requests.api import RawApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
@@ -150,7 +150,7 @@ class ShareFetch:
         if self._message.share_session_epoch == FINAL_EPOCH:
             if self._context.partitions.sessions.is_current(self._session):
                 end_session(self._context, self._key)
-            return self.encode(ReadRound())
+            return self.encode(ShareReadRound())
         done = self._reader.read()
         if done.needed:
             done.release()
@@ -169,7 +169,7 @@ class ShareFetch:
             self._wake()
         return None
 
-    def _read_ahead(self, done: ReadRound, then: Callable[[], None]) -> None:
+    def _read_ahead(self, done: ShareReadRound, then: Callable[[], None]) -> None:
         """Read uncached pages in the pool, then continue."""
         services = self._context.services
         services.in_flight.begin()
@@ -188,7 +188,7 @@ class ShareFetch:
         if done.needed:
             done.release()
             if force:
-                return self.encode(ReadRound(done.rows))
+                return self.encode(ShareReadRound(done.rows))
             if not self._reading:
                 self._reading = True
                 self._read_ahead(done, self._wake)
@@ -219,7 +219,7 @@ class ShareFetch:
 
     # --- response --------------------------------------------------------------------------------------------------
 
-    def encode(self, done: ReadRound) -> list[Part]:
+    def encode(self, done: ShareReadRound) -> list[Part]:
         """The response: fetched, refused and acknowledged partitions; all of them on the first epoch."""
         context, request = self._context, self._request
         rows: dict[PartitionId, SharePartitionResult] = dict(done.rows)
