@@ -1,8 +1,8 @@
 """Share partitions of the partitions that this broker leads, and the share sessions of its connections (KIP-932).
 
 A share partition exists from the first fetch of its group on. Its state is read from the share coordinator, which also
-fences earlier leaders. It is dropped when its partition gets another leader epoch or is deleted, and when the coordinator
-fences this leader. The next fetch reads the state again, and no record is locked then.
+fences earlier leaders. It is dropped when its partition gets another leader epoch or is deleted, and when the
+coordinator fences this leader. The next fetch reads the state again, and no record is locked then.
 
 One write per share partition is in progress; acknowledgements that arrive meanwhile share the next one. One timer
 ends the locks of all share partitions.
