@@ -15,7 +15,7 @@ def batches(*rows: tuple[int, int, int, int]) -> list[BatchExtent]:
     return [BatchExtent(10 * number, 10, *row) for number, row in enumerate(rows)]
 
 
-def test_aborted_transaction_ends_with_the_marker_of_its_producer() -> None:
+def test_aborted_transaction_ends_at_the_marker_of_its_producer() -> None:
     found = batches(
         (0, 1, DATA, 7),
         (2, 2, DATA, 8),

@@ -193,7 +193,8 @@ class World:
     def begin_write(self) -> None:
         write = self.machine.begin_write()
         if write is None:
-            assert self.write is not None or not any(record.pending is not None for record in self.model.values())
+            if self.write is None:
+                assert not any(record.pending is not None for record in self.model.values())
             return
         assert self.write is None, "one write at a time"
         self.write = write
@@ -219,7 +220,8 @@ class World:
                 if outcome == "stored" and pending is not None:
                     record.state, record.owner = pending, ""
         if outcome == "stored":
-            assert self.uncertain or self.store.start_offset <= self.machine.start_offset
+            if not self.uncertain:
+                assert self.store.start_offset <= self.machine.start_offset
             for run in self.machine.in_flight():
                 if run.state is not RecordState.ACQUIRED and not run.dirty:
                     for offset in range(run.first, run.last + 1):
