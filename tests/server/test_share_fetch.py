@@ -9,8 +9,11 @@ import pytest
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.common.kafka.share_state import SharePartitionKey
+from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.share_fetch import ShareFetchRequest
 from ottla.record.batch import iter_batches
+from ottla.share.settings import EARLIEST, ShareSettings
 
 from .harness import Connection, Server
 from .share_groups import (
@@ -75,6 +78,43 @@ def test_record_limit_delivers_a_part_of_a_batch(client: Connection, topic: byte
     limits = {"max_records": 2, "share_acquire_mode": 1}
     assert acquired(client.ask(share_fetch((topic, 0), epoch=0, **limits), 2)) == {0: [(0, 1, 1)]}
     assert acquired(client.ask(share_fetch(epoch=1, **limits), 2)) == {0: [(2, 2, 1)]}
+
+
+def test_ended_lock_wakes_a_waiting_fetch(
+    server: Server, client: Connection, topic: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ShareSettings(lock_duration_ms=20, auto_offset_reset=EARLIEST)
+    monkeypatch.setattr("ottla.server.handlers.share.share_reading.settings_of", lambda context, group_id: settings)
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    other = server.connect()
+    assert acquired(other.ask(share_fetch((topic, 0), epoch=0, member="other"), 2)) == {0: [(0, 2, 2)]}
+    assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=1) == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_deleted_records_are_not_delivered(client: Connection, topic: bytes, server: Server) -> None:
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    partition = DeleteRecordsPartition(partition_index=0, offset=2)
+    (deleted,) = client.ask(
+        DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])]), 2
+    ).topics
+    assert deleted.partitions[0].low_watermark == 2
+    client.disconnect()
+    other = server.connect()
+    assert acquired(other.ask(share_fetch((topic, 0), epoch=0, member="other"), 2)) == {0: [(2, 2, 2)]}
+
+
+def test_deleted_topic_ends_its_share_partitions(
+    client: Connection, topic: bytes, server: Server, persister: MemoryPersister
+) -> None:
+    """Trap 13: a topic of the same name has another id, and begins without state."""
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    assert not client.send(share_fetch(epoch=1), 2)
+    other = server.connect()
+    other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+    assert only_partition(client.answer()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    again = other.create_topic("t")
+    other.produce("t", b"x")
+    assert acquired(client.ask(share_fetch((again, 0), epoch=2, forgotten=[(topic, 0)]), 2)) == {0: [(0, 0, 1)]}
 
 
 def test_closed_connection_releases_records(client: Connection, topic: bytes, server: Server) -> None:
