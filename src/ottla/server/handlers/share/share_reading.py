@@ -163,7 +163,7 @@ class ShareReader:
         led = self._led.get(key)
         if led is not None and led.failure is not None:
             raise led.failure
-        if led is None or led.dropped or led.partition.offline:
+        if led is None or led.dropped or led.partition.offline or not led.partition.is_leader:
             led = self._context.partitions.find_or_load(self._key[0], key[0], key[1], settings)
             self._led[key] = led
         return led
@@ -179,7 +179,7 @@ class ShareReader:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             self._context.services.failures("ShareFetch", error)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            return  # the log was truncated, or its start moved since: the records come, or the next pass begins there
+            return  # the log is shorter than the stored state, after an unclean election: its end will reach the offset
         done.rows[key] = SharePartitionResult(key[1], code, text)
         done.urgent = done.urgent or code in _URGENT
 
