@@ -69,7 +69,8 @@ def test_records_are_delivered_until_they_are_accepted(
 
 def test_waiting_fetch_gets_the_next_record(client: Connection, topic: bytes, server: Server) -> None:
     client.ask(share_fetch((topic, 0), epoch=0), 2)
-    assert not client.send(share_fetch(epoch=1), 2)
+    client.send(share_fetch(epoch=1), 2)
+    assert not client.channel.answers
     server.connect().produce("t", b"d")
     assert acquired(client.answer()) == {0: [(3, 3, 1)]}
 
@@ -108,7 +109,8 @@ def test_deleted_topic_ends_its_share_partitions(
 ) -> None:
     """Trap 13: a topic of the same name has another id, and begins without state."""
     client.ask(share_fetch((topic, 0), epoch=0), 2)
-    assert not client.send(share_fetch(epoch=1), 2)
+    client.send(share_fetch(epoch=1), 2)
+    assert not client.channel.answers
     other = server.connect()
     other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
     assert only_partition(client.answer()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -120,7 +122,8 @@ def test_deleted_topic_ends_its_share_partitions(
 def test_closed_connection_releases_records(client: Connection, topic: bytes, server: Server) -> None:
     client.ask(share_fetch((topic, 0), epoch=0), 2)
     other = server.connect()
-    assert not other.send(share_fetch((topic, 0), epoch=0, member="other"), 2)
+    other.send(share_fetch((topic, 0), epoch=0, member="other"), 2)
+    assert not other.channel.answers
     client.disconnect()
     assert acquired(other.answer()) == {0: [(0, 2, 2)]}
 
@@ -172,7 +175,8 @@ def test_failed_load_is_reported_at_the_end_of_the_wait(
     client: Connection, topic: bytes, persister: MemoryPersister
 ) -> None:
     persister.failure = ErrorCode.GROUP_ID_NOT_FOUND
-    assert not client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    assert not client.channel.answers
     assert only_partition(client.answer()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -182,10 +186,12 @@ def test_failed_load_is_reported_at_the_end_of_the_wait(
 def test_refused_fetch_is_held_for_its_wait(server: Server, client: Connection, topic: bytes) -> None:
     """Trap 3 (KAFKA-21517): a client repeats a refused fetch at once."""
     guarded(server, client, Allowing((AclOperation.READ, ResourceType.GROUP, GROUP)))
-    assert not client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    assert not client.channel.answers
     assert only_partition(client.answer()).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     guarded(server, client, Allowing())
-    assert not client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    assert not client.channel.answers
     assert client.answer().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
@@ -258,7 +264,8 @@ def test_full_session_cache_refuses_at_the_end_of_the_wait(
     monkeypatch.setattr("ottla.server.handlers.share.share_fetch.max_share_sessions", lambda config: 1)
     other = server.connect()
     client.ask(share_fetch((topic, 0), epoch=0, max_wait_ms=0), 2)
-    assert not other.send(share_fetch((topic, 0), epoch=0, member="other", max_wait_ms=20), 2)
+    other.send(share_fetch((topic, 0), epoch=0, member="other", max_wait_ms=20), 2)
+    assert not other.channel.answers
     assert other.answer().error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
