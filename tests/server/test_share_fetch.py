@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_waiting_fetch_gets_the_next_record(client: Connection, topic: bytes, se
 
 
 def test_record_limit_delivers_a_part_of_a_batch(client: Connection, topic: bytes) -> None:
-    limits = {"max_records": 2, "share_acquire_mode": 1}
+    limits: dict[str, Any] = {"max_records": 2, "share_acquire_mode": 1}
     assert acquired(client.ask(share_fetch((topic, 0), epoch=0, **limits), 2)) == {0: [(0, 1, 1)]}
     assert acquired(client.ask(share_fetch(epoch=1, **limits), 2)) == {0: [(2, 2, 1)]}
 
@@ -211,8 +212,8 @@ def test_partition_named_to_acknowledge_is_not_fetched(client: Connection, topic
 
 def test_first_epoch_acknowledges_nothing(client: Connection, topic: bytes) -> None:
     """Trap 5 (KAFKA-19485)."""
-    request = share_fetch((topic, 0, [(0, 0, ACCEPT)]), epoch=0)
-    assert client.ask(request, 2).error_code == ErrorCode.INVALID_REQUEST
+    fetch = share_fetch((topic, 0, [(0, 0, ACCEPT)]), epoch=0)
+    assert client.ask(fetch, 2).error_code == ErrorCode.INVALID_REQUEST
     request = share_acknowledge(topic, 0, [(0, 0, ACCEPT)], epoch=0)
     assert client.ask(request, 2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
@@ -237,7 +238,7 @@ def test_renewal_fetches_nothing(client: Connection, topic: bytes) -> None:
     client.ask(share_fetch((topic, 0), epoch=0), 2)
     acks = (topic, 0, [(0, 2, RENEW)])
     assert client.ask(share_fetch(acks, epoch=1, is_renew_ack=True), 2).error_code == ErrorCode.INVALID_REQUEST
-    none = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0, "is_renew_ack": True}
+    none: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0, "is_renew_ack": True}
     for epoch in (1, 2):
         assert only_partition(client.ask(share_fetch(acks, epoch=epoch, **none), 2)).acknowledge_error_code == 0
     assert acknowledged(client, topic, 0, [(0, 2, RENEW)], epoch=3) == ErrorCode.INVALID_REQUEST

@@ -372,11 +372,12 @@ class SharePartitions:
         for topic, index in changes.changed_partitions:
             state = topic.partitions[index]
             for group in list(self._groups.values()):
-                led = group.get((topic.topic_id, index))
-                if led is not None and (
-                    state.leader != self._services.node_id or state.leader_epoch != led.leader_epoch
+                known = group.get((topic.topic_id, index))
+                if known is not None and (state.leader, state.leader_epoch) != (
+                    self._services.node_id,
+                    known.leader_epoch,
                 ):
-                    self._drop(led, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                    self._drop(known, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def _drop(self, led: LedSharePartition, error: KafkaError) -> None:
         """Forget a share partition with its locks; waiting acknowledgements get the error."""
