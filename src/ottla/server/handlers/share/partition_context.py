@@ -95,7 +95,9 @@ class SharePartitionContext:
     def statistics(self) -> ShareStatistics:
         """Metrics of share groups, created with the share partitions."""
         if self._statistics is None:
-            raise InvariantError("metrics of share groups are used before share partitions")
+            from ottla.server.handlers.share.share_statistics import ShareStatistics  # imported here, as above
+
+            self._statistics = ShareStatistics(self._registry, self.partitions)
         return self._statistics
 
     def use_config(self, config: BrokerConfig) -> None:
