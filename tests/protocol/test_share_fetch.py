@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.common.platform.channel import Part
 from ottla.protocol.header import decode_response
 from ottla.protocol.messages.share_fetch import AcquiredRecords, LeaderIdAndEpoch, NodeEndpoint, PartitionData
 from ottla.protocol.primitives import NodeEndpoint as Endpoint
@@ -39,6 +40,18 @@ class Region:
         return
 
 
+def frame_of(parts: list[Part]) -> bytes:
+    frame = bytearray()
+    for part in parts:
+        if isinstance(part, bytes | bytearray | memoryview):
+            frame += part
+        else:
+            data = bytearray(part.length)
+            part.read_into(memoryview(data), 0)
+            frame += data
+    return bytes(frame)
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_response_equals_the_declared_message(version: int) -> None:
     rows = [
@@ -48,7 +61,7 @@ def test_response_equals_the_declared_message(version: int) -> None:
     endpoints = [Endpoint(7, "host", 9092, "rack"), Endpoint(8, "other", 9093)]
     topics = [(b"t" * 16, rows), (b"u" * 16, [])]
     parts = encode_share_fetch_response(42, 0, None, 30_000, topics, endpoints)
-    frame = b"".join(part.data if isinstance(part, Region) else bytes(part) for part in parts)
+    frame = frame_of(parts)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     correlation_id, message = decode_response(ApiKey.SHARE_FETCH, version, frame[4:])
     assert (correlation_id, message.error_code, message.acquisition_lock_timeout_ms) == (42, 0, 30_000)
@@ -81,6 +94,6 @@ def test_response_equals_the_declared_message(version: int) -> None:
 
 
 def test_refusal_has_its_message() -> None:
-    (frame,) = encode_share_fetch_response(1, 30, "denied", 0, [])
-    _, message = decode_response(ApiKey.SHARE_FETCH, 2, bytes(frame)[4:])
+    frame = frame_of(encode_share_fetch_response(1, 30, "denied", 0, []))
+    _, message = decode_response(ApiKey.SHARE_FETCH, 2, frame[4:])
     assert (message.error_code, message.error_message, message.responses) == (30, "denied", [])

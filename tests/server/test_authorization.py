@@ -441,7 +441,14 @@ def test_every_api_with_rights_of_single_things_has_a_line() -> None:
         if row.api.item_needs and isinstance(row.api, SchemaApi) and row.api.guard is None
     ]
     # Their handlers check permissions, since only they know the resource.
-    in_handlers = {"AddPartitionsToTxn", "DescribeTopicPartitions", "Metadata", "ShareAcknowledge", "WriteTxnMarkers"}
+    in_handlers = {
+        "AddPartitionsToTxn",
+        "DescribeTopicPartitions",
+        "Metadata",
+        "ShareAcknowledge",
+        "ShareFetch",
+        "WriteTxnMarkers",
+    }
     assert set(unguarded) == in_handlers | TOKENS
 
 

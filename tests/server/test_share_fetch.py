@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.common.kafka.share_state import SharePartitionKey
+from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.share_fetch import ShareFetchRequest
 from ottla.record.batch import iter_batches
+from ottla.share.settings import EARLIEST, ShareSettings
 
 from .harness import Connection, Server
 from .share_groups import (
@@ -67,21 +70,61 @@ def test_records_are_delivered_until_they_are_accepted(
 
 def test_waiting_fetch_gets_the_next_record(client: Connection, topic: bytes, server: Server) -> None:
     client.ask(share_fetch((topic, 0), epoch=0), 2)
-    assert not client.send(share_fetch(epoch=1), 2)
+    client.send(share_fetch(epoch=1), 2)
+    assert not client.channel.answers
     server.connect().produce("t", b"d")
     assert acquired(client.answer()) == {0: [(3, 3, 1)]}
 
 
 def test_record_limit_delivers_a_part_of_a_batch(client: Connection, topic: bytes) -> None:
-    limits = {"max_records": 2, "share_acquire_mode": 1}
+    limits: dict[str, Any] = {"max_records": 2, "share_acquire_mode": 1}
     assert acquired(client.ask(share_fetch((topic, 0), epoch=0, **limits), 2)) == {0: [(0, 1, 1)]}
     assert acquired(client.ask(share_fetch(epoch=1, **limits), 2)) == {0: [(2, 2, 1)]}
+
+
+def test_ended_lock_wakes_a_waiting_fetch(
+    server: Server, client: Connection, topic: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ShareSettings(lock_duration_ms=20, auto_offset_reset=EARLIEST)
+    monkeypatch.setattr("ottla.server.handlers.share.share_reading.settings_of", lambda context, group_id: settings)
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    other = server.connect()
+    assert acquired(other.ask(share_fetch((topic, 0), epoch=0, member="other"), 2)) == {0: [(0, 2, 2)]}
+    assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=1) == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_deleted_records_are_not_delivered(client: Connection, topic: bytes, server: Server) -> None:
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    partition = DeleteRecordsPartition(partition_index=0, offset=2)
+    (deleted,) = client.ask(
+        DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])]), 2
+    ).topics
+    assert deleted.partitions[0].low_watermark == 2
+    client.disconnect()
+    other = server.connect()
+    assert acquired(other.ask(share_fetch((topic, 0), epoch=0, member="other"), 2)) == {0: [(2, 2, 2)]}
+
+
+def test_deleted_topic_ends_its_share_partitions(
+    client: Connection, topic: bytes, server: Server, persister: MemoryPersister
+) -> None:
+    """Trap 13: a topic of the same name has another id, and begins without state."""
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    client.send(share_fetch(epoch=1), 2)
+    assert not client.channel.answers
+    other = server.connect()
+    other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+    assert only_partition(client.answer()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    again = other.create_topic("t")
+    other.produce("t", b"x")
+    assert acquired(client.ask(share_fetch((again, 0), epoch=2, forgotten=[(topic, 0)]), 2)) == {0: [(0, 0, 1)]}
 
 
 def test_closed_connection_releases_records(client: Connection, topic: bytes, server: Server) -> None:
     client.ask(share_fetch((topic, 0), epoch=0), 2)
     other = server.connect()
-    assert not other.send(share_fetch((topic, 0), epoch=0, member="other"), 2)
+    other.send(share_fetch((topic, 0), epoch=0, member="other"), 2)
+    assert not other.channel.answers
     client.disconnect()
     assert acquired(other.answer()) == {0: [(0, 2, 2)]}
 
@@ -133,7 +176,8 @@ def test_failed_load_is_reported_at_the_end_of_the_wait(
     client: Connection, topic: bytes, persister: MemoryPersister
 ) -> None:
     persister.failure = ErrorCode.GROUP_ID_NOT_FOUND
-    assert not client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    assert not client.channel.answers
     assert only_partition(client.answer()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -143,12 +187,12 @@ def test_failed_load_is_reported_at_the_end_of_the_wait(
 def test_refused_fetch_is_held_for_its_wait(server: Server, client: Connection, topic: bytes) -> None:
     """Trap 3 (KAFKA-21517): a client repeats a refused fetch at once."""
     guarded(server, client, Allowing((AclOperation.READ, ResourceType.GROUP, GROUP)))
-    assert not client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
-    server.turn()
+    client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
     assert not client.channel.answers
     assert only_partition(client.answer()).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     guarded(server, client, Allowing())
-    assert not client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    client.send(share_fetch((topic, 0), epoch=0, max_wait_ms=50), 2)
+    assert not client.channel.answers
     assert client.answer().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
@@ -168,8 +212,8 @@ def test_partition_named_to_acknowledge_is_not_fetched(client: Connection, topic
 
 def test_first_epoch_acknowledges_nothing(client: Connection, topic: bytes) -> None:
     """Trap 5 (KAFKA-19485)."""
-    request = share_fetch((topic, 0, [(0, 0, ACCEPT)]), epoch=0)
-    assert client.ask(request, 2).error_code == ErrorCode.INVALID_REQUEST
+    fetch = share_fetch((topic, 0, [(0, 0, ACCEPT)]), epoch=0)
+    assert client.ask(fetch, 2).error_code == ErrorCode.INVALID_REQUEST
     request = share_acknowledge(topic, 0, [(0, 0, ACCEPT)], epoch=0)
     assert client.ask(request, 2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
@@ -194,7 +238,7 @@ def test_renewal_fetches_nothing(client: Connection, topic: bytes) -> None:
     client.ask(share_fetch((topic, 0), epoch=0), 2)
     acks = (topic, 0, [(0, 2, RENEW)])
     assert client.ask(share_fetch(acks, epoch=1, is_renew_ack=True), 2).error_code == ErrorCode.INVALID_REQUEST
-    none = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0, "is_renew_ack": True}
+    none: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0, "is_renew_ack": True}
     for epoch in (1, 2):
         assert only_partition(client.ask(share_fetch(acks, epoch=epoch, **none), 2)).acknowledge_error_code == 0
     assert acknowledged(client, topic, 0, [(0, 2, RENEW)], epoch=3) == ErrorCode.INVALID_REQUEST
@@ -216,21 +260,17 @@ def test_members_without_a_name_are_refused(client: Connection, topic: bytes) ->
 
 
 def test_full_session_cache_refuses_at_the_end_of_the_wait(
-    make_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, persister: MemoryPersister
+    server: Server, client: Connection, topic: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ottla.server.coordination import share_settings
-
-    monkeypatch.setattr(share_settings, "DEFAULT_MAX_SESSIONS", 1)
-    server = make_server()
-    client, other = server.connect(), server.connect()
-    topic = client.create_topic("t")
-    enable_share_groups(server, persister)
+    monkeypatch.setattr("ottla.server.handlers.share.share_fetch.max_share_sessions", lambda config: 1)
+    other = server.connect()
     client.ask(share_fetch((topic, 0), epoch=0, max_wait_ms=0), 2)
-    assert not other.send(share_fetch((topic, 0), epoch=0, member="other", max_wait_ms=20), 2)
+    other.send(share_fetch((topic, 0), epoch=0, member="other", max_wait_ms=20), 2)
+    assert not other.channel.answers
     assert other.answer().error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
 
 def test_unknown_topics_and_partitions_are_reported(client: Connection, topic: bytes) -> None:
     response = client.ask(share_fetch((b"x" * 16, 0), (topic, 9), epoch=0, max_wait_ms=20), 2)
     codes = [partition.error_code for each in response.responses for partition in each.partitions]
-    assert codes == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert sorted(codes) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ottla.common.kafka.share_state import RecordState, ShareState, StateBatch
 from ottla.record.batch import CONTROL_MASK
-from ottla.share.acknowledgements import AcknowledgeType, Decision
+from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
 from ottla.share.settings import ShareSettings
 from ottla.share.share_partition import AcquiredRange, AcquireLimits, SharePartition, StateWrite
 from ottla.storage.log.batch_extents import BatchExtent
@@ -28,8 +28,8 @@ def log_of(*batches: tuple[int, int] | tuple[int, int, bool]) -> list[BatchExten
     ]
 
 
-def decision(first: int, last: int, kind: AcknowledgeType) -> list[Decision]:
-    return [Decision(first, last, kind)]
+def decision(first: int, last: int, kind: AcknowledgeType) -> list[RecordDecision]:
+    return [RecordDecision(first, last, kind)]
 
 
 class Store:

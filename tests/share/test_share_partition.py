@@ -189,7 +189,7 @@ def test_release_of_a_member_keeps_delivery_counts() -> None:
     assert states[5] == (RecordState.ACQUIRED, 1)
 
 
-def test_reverted_acknowledgement_of_a_released_member_is_available() -> None:
+def test_reverted_acknowledgement_after_release_is_available() -> None:
     member = Member()
     member.acquire(log_of((0, 4)))
     member.acknowledge(0, 4, ACCEPT)
@@ -225,7 +225,7 @@ def test_new_leader_starts_without_locks() -> None:
     assert member.acquire(batches, member="other") == [AcquiredRange(0, 4, 1)]
 
 
-def test_chosen_start_offset_is_stored_before_any_acknowledgement() -> None:
+def test_chosen_start_offset_is_stored_before_acknowledgements() -> None:
     member = Member(start_offset=42)
     write = member.store_all()
     assert write is not None

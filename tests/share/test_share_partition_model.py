@@ -15,7 +15,7 @@ from tests.scale import size
 from ottla.common.errors import KafkaError
 from ottla.common.kafka.share_state import RecordState
 from ottla.record.batch import CONTROL_MASK
-from ottla.share.acknowledgements import AcknowledgeType, Decision
+from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
 from ottla.share.settings import ShareSettings
 from ottla.share.share_partition import AcquireLimits, SharePartition, StateWrite
 from ottla.storage.log.batch_extents import BatchExtent
@@ -141,7 +141,7 @@ class World:
         if self.rng.random() < 0.8:  # mostly records that the member holds
             held = [key for key, record in self.model.items() if record.owner == member and record.pending is None]
             offsets = sorted(self.rng.sample(held, min(len(held), self.rng.randrange(1, 8))))
-        decisions = [Decision(each, each, self.rng.choice(list(AcknowledgeType))) for each in offsets]
+        decisions = [RecordDecision(each, each, self.rng.choice(list(AcknowledgeType))) for each in offsets]
         allowed = True
         for first, _, kind in decisions:
             record = self.model.get(first)
@@ -193,7 +193,8 @@ class World:
     def begin_write(self) -> None:
         write = self.machine.begin_write()
         if write is None:
-            assert self.write is not None or not any(record.pending is not None for record in self.model.values())
+            if self.write is None:
+                assert not any(record.pending is not None for record in self.model.values())
             return
         assert self.write is None, "one write at a time"
         self.write = write
@@ -219,7 +220,8 @@ class World:
                 if outcome == "stored" and pending is not None:
                     record.state, record.owner = pending, ""
         if outcome == "stored":
-            assert self.uncertain or self.store.start_offset <= self.machine.start_offset
+            if not self.uncertain:
+                assert self.store.start_offset <= self.machine.start_offset
             for run in self.machine.in_flight():
                 if run.state is not RecordState.ACQUIRED and not run.dirty:
                     for offset in range(run.first, run.last + 1):
@@ -277,7 +279,7 @@ class World:
             if offset is not None and read:
                 limits = AcquireLimits(1000, 10, False)
                 for first, last, _ in self.machine.acquire("last", offset, read, (), limits, self.now_ms):
-                    self.machine.acknowledge("last", [Decision(first, last, accept)], self.now_ms)
+                    self.machine.acknowledge("last", [RecordDecision(first, last, accept)], self.now_ms)
                     self.fates.update(dict.fromkeys(range(first, last + 1), "accepted"))
             write = self.machine.begin_write()
             if write is None and not read:

@@ -11,7 +11,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 
 
 class AcknowledgeType(IntEnum):
-    """Decision of a client about a record."""
+    """RecordDecision of a client about a record."""
 
     GAP = 0
     """No record has the offset: compaction, a control batch or an aborted transaction."""
@@ -22,7 +22,7 @@ class AcknowledgeType(IntEnum):
     """Restarts the lock (KIP-1222)."""
 
 
-class Batch(Protocol):
+class AcknowledgedBatch(Protocol):
     """An acknowledgement batch of a request. One type is meant for all offsets, else there is one for each."""
 
     first_offset: int
@@ -30,7 +30,7 @@ class Batch(Protocol):
     acknowledge_types: list[int]
 
 
-class Decision(NamedTuple):
+class RecordDecision(NamedTuple):
     """Consecutive offsets, both inclusive, with the same decision."""
 
     first_offset: int
@@ -38,12 +38,12 @@ class Decision(NamedTuple):
     type: AcknowledgeType
 
 
-def decisions_of(batches: Sequence[Batch], *, renews: bool) -> list[Decision]:
+def decisions_of(batches: Sequence[AcknowledgedBatch], *, renews: bool) -> list[RecordDecision]:
     """Return the decisions of a partition, in order. Without `renews`, RENEW is not permitted.
 
     Raises KafkaError INVALID_REQUEST unless the batches rise and have one type, or one for each offset.
     """
-    decisions: list[Decision] = []
+    decisions: list[RecordDecision] = []
     end = 0
     for batch in batches:
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
@@ -55,11 +55,11 @@ def decisions_of(batches: Sequence[Batch], *, renews: bool) -> list[Decision]:
         if min(types) < 0 or max(types) > (AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "An acknowledgement batch has an unknown type.")
         if len(types) == 1:
-            decisions.append(Decision(first, last, AcknowledgeType(types[0])))
+            decisions.append(RecordDecision(first, last, AcknowledgeType(types[0])))
             continue
         begin = first
         for kind, same in groupby(types):
             count = len(list(same))
-            decisions.append(Decision(begin, begin + count - 1, AcknowledgeType(kind)))
+            decisions.append(RecordDecision(begin, begin + count - 1, AcknowledgeType(kind)))
             begin += count
     return decisions

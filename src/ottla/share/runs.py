@@ -14,7 +14,7 @@ TERMINAL = frozenset((RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordSta
 NO_MEMBER = ""
 
 
-class Run:
+class OffsetRun:
     """Consecutive offsets in one state. `last` is inclusive."""
 
     __slots__ = (
@@ -44,7 +44,7 @@ class Run:
         """Whether the write in progress contains the state."""
 
     def __repr__(self) -> str:
-        return f"Run({self.first}-{self.last} {self.state.name} x{self.delivery_count} {self.member_id})"
+        return f"OffsetRun({self.first}-{self.last} {self.state.name} x{self.delivery_count} {self.member_id})"
 
     @property
     def count(self) -> int:
@@ -61,9 +61,9 @@ class Run:
         """Whether the records are not delivered any more, and nothing about them is pending."""
         return self.state in TERMINAL and self.pending is None
 
-    def split(self, offset: int) -> Run:
+    def split(self, offset: int) -> OffsetRun:
         """Shorten this run to the offsets before `offset`, and return a run of the others."""
-        rest = Run(offset, self.last, self.state, self.delivery_count)
+        rest = OffsetRun(offset, self.last, self.state, self.delivery_count)
         rest.member_id = self.member_id
         rest.lock_until_ms = self.lock_until_ms
         rest.pending = self.pending
@@ -72,7 +72,7 @@ class Run:
         self.last = offset - 1
         return rest
 
-    def continues(self, other: Run) -> bool:
+    def continues(self, other: OffsetRun) -> bool:
         """Return whether `other`, the run before this one, differs in its offsets only."""
         return (
             self.state is other.state
@@ -85,7 +85,7 @@ class Run:
         )
 
 
-def _first(run: Run) -> int:
+def _first(run: OffsetRun) -> int:
     return run.first
 
 
@@ -97,7 +97,7 @@ class RunList:
     def __init__(self, start: int) -> None:
         self.start = start
         self.end = start
-        self.runs: list[Run] = []
+        self.runs: list[OffsetRun] = []
 
     def index_of(self, offset: int) -> int:
         """Return the index of the run that contains `offset`, which is within the list."""
@@ -114,21 +114,21 @@ class RunList:
         self.runs.insert(index + 1, run.split(offset))
         return index + 1
 
-    def overlapping(self, first: int, last: int) -> list[Run]:
+    def overlapping(self, first: int, last: int) -> list[OffsetRun]:
         """Return the runs with offsets in a range, whole ones."""
         first, last = max(first, self.start), min(last, self.end - 1)
         if first > last:
             return []
         return self.runs[self.index_of(first) : self.index_of(last) + 1]
 
-    def isolated(self, first: int, last: int) -> list[Run]:
+    def isolated(self, first: int, last: int) -> list[OffsetRun]:
         """Return runs that cover a range within the list exactly."""
         low = self.cut(first)
         return self.runs[low : self.cut(last + 1)]
 
-    def append(self, last: int, state: RecordState, delivery_count: int) -> Run:
+    def append(self, last: int, state: RecordState, delivery_count: int) -> OffsetRun:
         """Append a run from the end to `last`, and return it."""
-        run = Run(self.end, last, state, delivery_count)
+        run = OffsetRun(self.end, last, state, delivery_count)
         self.runs.append(run)
         self.end = last + 1
         return run
@@ -139,7 +139,7 @@ class RunList:
             return
         low = max(0, self.index_of(max(first, self.start)) - 1)
         high = min(len(self.runs), self.index_of(min(last, self.end - 1)) + 2)
-        merged: list[Run] = []
+        merged: list[OffsetRun] = []
         for run in self.runs[low:high]:
             if merged and run.continues(merged[-1]):
                 merged[-1].last = run.last

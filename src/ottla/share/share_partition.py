@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.share_state import RecordState, ShareState, StateBatch
-from ottla.share.acknowledgements import AcknowledgeType, Decision
-from ottla.share.runs import NO_MEMBER, TERMINAL, Run, RunList
+from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
+from ottla.share.runs import NO_MEMBER, TERMINAL, OffsetRun, RunList
 from ottla.share.settings import ShareSettings
 from ottla.storage.log.batch_extents import BatchExtent
 
@@ -145,7 +145,7 @@ class SharePartition:
             self._runs.advance(log_start_offset)
             self._advance()
 
-    def in_flight(self) -> Sequence[Run]:
+    def in_flight(self) -> Sequence[OffsetRun]:
         """Runs between start and end; the caller does not change them."""
         return self._runs.runs
 
@@ -205,7 +205,7 @@ class SharePartition:
             runs.append(last, RecordState.ARCHIVED, 0).dirty = True
         return True
 
-    def archive_undeliverable(self, run: Run) -> bool:
+    def archive_undeliverable(self, run: OffsetRun) -> bool:
         """Archive an available run that was delivered often enough, as after a lower limit; returns whether it was."""
         if run.delivery_count < self.settings.delivery_count_limit:
             return False
@@ -214,7 +214,7 @@ class SharePartition:
 
     # --- acknowledge, release, expire ------------------------------------------------------------------------------
 
-    def acknowledge(self, member_id: str, decisions: Sequence[Decision], now_ms: int) -> int:
+    def acknowledge(self, member_id: str, decisions: Sequence[RecordDecision], now_ms: int) -> int:
         """Apply all decisions of a member, or none; returns the number of the write that will store them, or 0.
 
         Offsets below the start are ignored: they were settled, or deleted from the log. Raises KafkaError
@@ -243,7 +243,7 @@ class SharePartition:
             runs.merge(first, last)
         return self._write_number + 1 if stores else 0
 
-    def _check(self, member_id: str, decision: Decision) -> None:
+    def _check(self, member_id: str, decision: RecordDecision) -> None:
         first, last, kind = decision
         runs = self._runs
         if last >= runs.end:
@@ -291,7 +291,7 @@ class SharePartition:
             self._settle()
         return changed
 
-    def _release(self, run: Run) -> None:
+    def _release(self, run: OffsetRun) -> None:
         limit_reached = run.delivery_count >= self.settings.delivery_count_limit
         run.state = RecordState.ARCHIVED if limit_reached else RecordState.AVAILABLE
         run.member_id, run.lock_until_ms = NO_MEMBER, 0

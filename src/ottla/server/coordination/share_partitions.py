@@ -1,8 +1,8 @@
 """Share partitions of the partitions that this broker leads, and the share sessions of its connections (KIP-932).
 
 A share partition exists from the first fetch of its group on. Its state is read from the share coordinator, which also
-fences earlier leaders. It is dropped when the leader epoch of its partition changes, when the topic is deleted, and when
-the coordinator refuses a write of this leader; the next fetch reads the state again, without locks.
+fences earlier leaders. It is dropped when its partition gets another leader epoch or is deleted, and when the
+coordinator fences this leader. The next fetch reads the state again, and no record is locked then.
 
 One write per share partition is in progress; acknowledgements that arrive meanwhile share the next one. One timer
 ends the locks of all share partitions.
@@ -26,7 +26,7 @@ from ottla.replica.offsets import find_offset
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory, Watch
 from ottla.server.coordination.coordinator_host import BrokerServices
-from ottla.share.acknowledgements import Decision
+from ottla.share.acknowledgements import RecordDecision
 from ottla.share.sessions import PartitionId, ShareSessionCache
 from ottla.share.settings import EARLIEST, ShareSettings, reset_duration_ms
 from ottla.share.share_partition import NEVER_MS, SharePartition, StateWrite
@@ -218,7 +218,7 @@ class SharePartitions:
     # --- transitions -----------------------------------------------------------------------------------------------
 
     def acknowledge(
-        self, led: LedSharePartition, member_id: str, decisions: Sequence[Decision], done: Acknowledged
+        self, led: LedSharePartition, member_id: str, decisions: Sequence[RecordDecision], done: Acknowledged
     ) -> None:
         """Apply the decisions of a member, and call `done` once they are stored, or with the error."""
         machine = led.machine
@@ -372,11 +372,12 @@ class SharePartitions:
         for topic, index in changes.changed_partitions:
             state = topic.partitions[index]
             for group in list(self._groups.values()):
-                led = group.get((topic.topic_id, index))
-                if led is not None and (
-                    state.leader != self._services.node_id or state.leader_epoch != led.leader_epoch
+                known = group.get((topic.topic_id, index))
+                if known is not None and (state.leader, state.leader_epoch) != (
+                    self._services.node_id,
+                    known.leader_epoch,
                 ):
-                    self._drop(led, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                    self._drop(known, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def _drop(self, led: LedSharePartition, error: KafkaError) -> None:
         """Forget a share partition with its locks; waiting acknowledgements get the error."""

@@ -114,10 +114,13 @@ class AcknowledgementRound:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The records were not acquired from this leader.")
         if led.machine is not None:
             led.machine.settings = settings
-        counters = context.statistics.acknowledgements
-        for decision in decisions:
-            counters[decision.type].value += decision.last_offset - decision.first_offset + 1
-        context.partitions.acknowledge(led, member_id, decisions, lambda error: self._done(key, error))
+
+        def stored(error: KafkaError | None) -> None:
+            if error is None:
+                context.statistics.count(decisions)
+            self._done(key, error)
+
+        context.partitions.acknowledge(led, member_id, decisions, stored)
 
     def _done(self, key: PartitionId, error: KafkaError | None) -> None:
         self.results[key] = error

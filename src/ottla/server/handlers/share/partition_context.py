@@ -78,16 +78,19 @@ class SharePartitionContext:
     def partitions(self) -> SharePartitions:
         """The share partitions; the first use creates them."""
         if self._partitions is None:
-            from ottla.server.coordination.share_partitions import SharePartitions  # imported here: few brokers need it
+            # Imported here: few brokers need them.
+            from ottla.server.coordination.share_partitions import SharePartitions
+            from ottla.server.handlers.share.share_statistics import ShareStatistics
 
             partitions = self._partitions = SharePartitions(self.services, self.purgatory, self.persister())
             self._publisher.register(partitions.follow)
             self._closed_listeners.append(lambda channel: partitions.connection_closed(channel.id))
+            self._statistics = ShareStatistics(self._registry, partitions)
         return self._partitions
 
     @property
     def statistics(self) -> ShareStatistics:
-        """Metrics of share groups; the first use creates them."""
+        """Metrics of share groups, created with the share partitions."""
         if self._statistics is None:
             from ottla.server.handlers.share.share_statistics import ShareStatistics  # imported here, as above
 

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.common.platform.channel import Part
-from ottla.protocol.codec import read_message
-from ottla.protocol.messages.share_fetch import ShareFetchRequest
+from ottla.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from ottla.protocol.primitives import NodeEndpoint
 from ottla.protocol.registry import ApiKey
 from ottla.protocol.share_fetch import NO_LEADER, SharePartitionResult, encode_share_fetch_response
@@ -30,8 +29,8 @@ from ottla.server.handlers.share.member_requests import (
     settings_of,
 )
 from ottla.server.handlers.share.partition_context import SharePartitionContext
-from ottla.server.handlers.share.share_reading import ReadRound, ShareReader
-from ottla.server.requests.api import RawApi
+from ottla.server.handlers.share.share_reading import ShareReader, ShareReadRound
+from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 from ottla.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionId, SessionKey, ShareSession
@@ -41,27 +40,24 @@ BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
 _HELD_REFUSALS = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.SHARE_SESSION_LIMIT_REACHED)
 
 
-def serve(
-    context: SharePartitionContext, request: Request, buffer: bytearray, body_start: int, end: int
-) -> list[Part] | None:
-    """Answer a fetch, or park it."""
-    message, _ = read_message(
-        ShareFetchRequest, request.api_version, buffer, body_start, end, context.limits.element_limit()
-    )
+def handle(context: SharePartitionContext, request: Request, message: ShareFetchRequest) -> None:
+    """Answer a fetch, or park it. The response has file regions, so that it is sent from here."""
     try:
         fetch = _begin(context, request, message)
     except KafkaError as error:
-        if error.code in _HELD_REFUSALS and message.max_wait_ms > 0:
-            refusal = HeldRefusal(request, error)
-            context.purgatory.park(refusal, (), message.max_wait_ms / 1000)
-            request.dispatcher.parked(request, refusal)
-            return None
-        return refused(request, error)
-    return fetch.begin()
+        if error.code not in _HELD_REFUSALS or message.max_wait_ms <= 0:
+            raise
+        refusal = HeldRefusal(request, error)
+        context.purgatory.park(refusal, (), message.max_wait_ms / 1000)
+        request.dispatcher.parked(request, refusal)
+        return
+    parts = fetch.begin()
+    if parts is not None:
+        request.respond_parts(parts)
 
 
 def refused(request: Request, error: KafkaError) -> list[Part]:
-    """The response of a request that failed as a whole."""
+    """The response of a refused request that was held."""
     request.count_error(error.code)
     return encode_share_fetch_response(request.correlation_id, error.code, error.message or None, 0, [])
 
@@ -70,7 +66,7 @@ def _begin(context: SharePartitionContext, request: Request, message: ShareFetch
     key = member_of(context, request, message)
     topics, forgotten = message.topics, message.forgotten_topics_data
     context.limits.check_partition_count(
-        max(sum(len(each.partitions) for each in topics), sum(len(each.partitions) for each in forgotten))
+        max(len(topics), *(sum(len(each.partitions) for each in named) for named in (topics, forgotten)))
     )
     if message.is_renew_ack and any((message.max_wait_ms, message.min_bytes, message.max_bytes, message.max_records)):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A request that renews locks fetches nothing: its limits are 0.")
@@ -150,7 +146,7 @@ class ShareFetch:
         if self._message.share_session_epoch == FINAL_EPOCH:
             if self._context.partitions.sessions.is_current(self._session):
                 end_session(self._context, self._key)
-            return self.encode(ReadRound())
+            return self.encode(ShareReadRound())
         done = self._reader.read()
         if done.needed:
             done.release()
@@ -169,7 +165,7 @@ class ShareFetch:
             self._wake()
         return None
 
-    def _read_ahead(self, done: ReadRound, then: Callable[[], None]) -> None:
+    def _read_ahead(self, done: ShareReadRound, then: Callable[[], None]) -> None:
         """Read uncached pages in the pool, then continue."""
         services = self._context.services
         services.in_flight.begin()
@@ -188,7 +184,7 @@ class ShareFetch:
         if done.needed:
             done.release()
             if force:
-                return self.encode(ReadRound(done.rows))
+                return self.encode(ShareReadRound(done.rows))
             if not self._reading:
                 self._reading = True
                 self._read_ahead(done, self._wake)
@@ -219,7 +215,7 @@ class ShareFetch:
 
     # --- response --------------------------------------------------------------------------------------------------
 
-    def encode(self, done: ReadRound) -> list[Part]:
+    def encode(self, done: ShareReadRound) -> list[Part]:
         """The response: fetched, refused and acknowledged partitions; all of them on the first epoch."""
         context, request = self._context, self._request
         rows: dict[PartitionId, SharePartitionResult] = dict(done.rows)
@@ -299,9 +295,10 @@ class HeldRefusal(DelayedOperation):
         self._request.channel.close("ShareFetch failed: internal error")
 
 
-SHARE_FETCH = RawApi(
+SHARE_FETCH = SchemaApi(
     ApiKey.SHARE_FETCH,
-    serve,
+    handle,
+    error_with_message(ShareFetchResponse),
     item_needs=(
         RequiredPermission(AclOperation.READ, ResourceType.GROUP),
         RequiredPermission(AclOperation.READ, ResourceType.TOPIC),

@@ -34,7 +34,7 @@ RECORD_LIMIT_MODE = 1
 _URGENT = (*LEADER_ERRORS, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-class Candidate(NamedTuple):
+class AvailableRecords(NamedTuple):
     """Available records that a pass found in a partition."""
 
     key: PartitionId
@@ -46,13 +46,13 @@ class Candidate(NamedTuple):
     aborted: frozenset[int]
 
 
-class ReadRound:
+class ShareReadRound:
     """One pass: candidates to acquire, and rows of the response."""
 
     __slots__ = ("byte_count", "candidates", "needed", "progressed", "rows", "urgent")
 
     def __init__(self, rows: dict[PartitionId, SharePartitionResult] | None = None) -> None:
-        self.candidates: list[Candidate] = []
+        self.candidates: list[AvailableRecords] = []
         self.rows: dict[PartitionId, SharePartitionResult] = rows or {}
         self.needed: list[WouldBlock] = []
         self.byte_count = 0
@@ -95,9 +95,9 @@ class ShareReader:
 
     # --- one pass --------------------------------------------------------------------------------------------------
 
-    def read(self) -> ReadRound:
+    def read(self) -> ShareReadRound:
         """Look for available records in all partitions, within the limits; acquires nothing."""
-        done = ReadRound()
+        done = ShareReadRound()
         settings = settings_of(self._context, self._key[0])
         offsets_left = self._message.max_records
         bytes_left = min(self._message.max_bytes, self._context.config.get_int("fetch.max.bytes"))
@@ -123,7 +123,9 @@ class ShareReader:
             self.known.clear()
         return done
 
-    def _read_one(self, key: PartitionId, settings: ShareSettings, max_bytes: int, *, first: bool) -> Candidate | None:
+    def _read_one(
+        self, key: PartitionId, settings: ShareSettings, max_bytes: int, *, first: bool
+    ) -> AvailableRecords | None:
         check_topic(self._context, self._request, key[0])
         led = self._find(key, settings)
         machine = led.machine
@@ -154,19 +156,19 @@ class ShareReader:
         if not batches:
             region.release()
             return None
-        return Candidate(key, led, machine, offset, found, batches, aborted_batches(batches, listed))
+        return AvailableRecords(key, led, machine, offset, found, batches, aborted_batches(batches, listed))
 
     def _find(self, key: PartitionId, settings: ShareSettings) -> LedSharePartition:
         """Return the share partition; one that failed to load is reported once to each request."""
         led = self._led.get(key)
         if led is not None and led.failure is not None:
             raise led.failure
-        if led is None or led.dropped or led.partition.offline:
+        if led is None or led.dropped or led.partition.offline or not led.partition.is_leader:
             led = self._context.partitions.find_or_load(self._key[0], key[0], key[1], settings)
             self._led[key] = led
         return led
 
-    def _failed(self, done: ReadRound, key: PartitionId, error: Exception) -> None:
+    def _failed(self, done: ShareReadRound, key: PartitionId, error: Exception) -> None:
         """Add the row of a partition that can't be read; a defect is reported and answered, never raised."""
         text: str | None = None
         if isinstance(error, KafkaError):
@@ -177,13 +179,13 @@ class ShareReader:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             self._context.services.failures("ShareFetch", error)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            return  # the log was truncated, or its start moved since: the records come, or the next pass begins there
+            return  # the log is shorter than the stored state, after an unclean election: its end will reach the offset
         done.rows[key] = SharePartitionResult(key[1], code, text)
         done.urgent = done.urgent or code in _URGENT
 
     # --- acquire ---------------------------------------------------------------------------------------------------
 
-    def acquire(self, done: ReadRound) -> ReadRound:
+    def acquire(self, done: ShareReadRound) -> ShareReadRound:
         """Acquire the records of the candidates, pass by pass while they contain only offsets without records.
 
         If the result has no records and has `progressed`, further passes are left for another turn.
@@ -199,8 +201,8 @@ class ShareReader:
             acquired = self._acquire_once(done)
         return acquired
 
-    def _acquire_once(self, done: ReadRound) -> ReadRound:
-        result = ReadRound(done.rows)
+    def _acquire_once(self, done: ShareReadRound) -> ShareReadRound:
+        result = ShareReadRound(done.rows)
         result.urgent = done.urgent
         partitions = self._context.partitions
         left = self._message.max_records
@@ -244,13 +246,13 @@ class ShareReader:
 
     # --- answer or wait --------------------------------------------------------------------------------------------
 
-    def is_finished(self, done: ReadRound) -> bool:
+    def is_finished(self, done: ShareReadRound) -> bool:
         """Whether the fetch may be answered: enough bytes are available, or nothing is left to wait for."""
         if done.urgent or not self._partitions:
             return True
         return bool(done.candidates) and done.byte_count >= self._message.min_bytes
 
-    def answers(self, acquired: ReadRound) -> bool:
+    def answers(self, acquired: ShareReadRound) -> bool:
         """Whether a finished pass acquired records, or has an error that is not held."""
         return acquired.byte_count > 0 or acquired.urgent or not self._partitions
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla.metrics.registry import MetricsRegistry
 from ottla.server.coordination.share_partitions import SharePartitions
-from ottla.share.acknowledgements import AcknowledgeType
+from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
 
-_ACKNOWLEDGEMENTS = "kafka_server_sharegroupmetrics_recordacknowledgement_total"
+_ACKNOWLEDGEMENTS = "kafka_server_sharegroupmetrics_recordacknowledgements_total"
 
 
 class ShareStatistics:
     """ShareGroupMetrics and ShareSessionCache of one broker."""
 
-    __slots__ = ("acknowledgements",)
+    __slots__ = ("_acknowledgements",)
 
     def __init__(self, registry: MetricsRegistry, partitions: SharePartitions) -> None:
-        self.acknowledgements = {
+        self._acknowledgements = {
             kind: registry.counter(
                 _ACKNOWLEDGEMENTS, "Acknowledged records of share groups, by type.", {"ackType": kind.name.title()}
             )
@@ -33,3 +35,8 @@ class ShareStatistics:
             "Share sessions that ended with their connection.",
             lambda: partitions.counts().evictions,
         )
+
+    def count(self, decisions: Sequence[RecordDecision]) -> None:
+        """Count acknowledgements that were accepted."""
+        for first, last, kind in decisions:
+            self._acknowledgements[kind].value += last - first + 1
