@@ -46,22 +46,16 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "share groups are not supported yet",
-        "group.share.assignors group.share.delivery.count.limit group.share.enable "
-        "group.share.heartbeat.interval.ms group.share.max.heartbeat.interval.ms "
-        "group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions "
-        "group.share.max.size group.share.min.heartbeat.interval.ms group.share.min.record.lock.duration.ms "
-        "group.share.min.session.timeout.ms group.share.partition.max.record.locks "
-        "group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms "
         "share.coordinator.append.linger.ms share.coordinator.load.buffer.size "
         "share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec "
         "share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions "
         "share.coordinator.state.topic.prune.interval.ms share.coordinator.state.topic.replication.factor "
         "share.coordinator.state.topic.segment.bytes share.coordinator.write.timeout.ms "
-        "group.share.dlq.manager.class.name group.share.initialize.retry.interval.ms "
-        "group.share.max.assignment.interval.ms group.share.max.delivery.count.limit "
-        "group.share.max.partition.max.record.locks group.share.min.assignment.interval.ms "
-        "group.share.min.delivery.count.limit group.share.min.partition.max.record.locks "
         "share.coordinator.cold.partition.snapshot.interval.ms",
+    ),
+    (
+        "the parts of share groups can't be replaced, and share.version enables them",
+        "group.share.enable group.share.persister.class.name group.share.dlq.manager.class.name",
     ),
     (
         "streams groups are not supported yet",
@@ -171,13 +165,12 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
         ("blocks are allocated as a segment grows", "log.preallocate"),
         (
             "one event loop serves all requests, without thread pools",
-            "background.threads group.consumer.assignor.offload.enable num.io.threads num.network.threads "
-            "num.recovery.threads.per.data.dir num.replica.fetchers",
+            "background.threads group.consumer.assignor.offload.enable group.share.assignor.offload.enable "
+            "num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers",
         ),
         (
             "share groups are not supported yet",
             "errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix "
-            "group.share.assignment.interval.ms group.share.assignor.offload.enable "
             "share.coordinator.cached.buffer.max.bytes",
         ),
         (
