@@ -6,9 +6,11 @@ request for a group.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.errors import KafkaError
 from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.runtime import CoordinatorTimer
 from ottla.metadata.delta import MetadataChanges
@@ -21,9 +23,13 @@ from ottla.server.transactions.transaction_partitions import TransactionPartitio
 from ottla.timeline import SnapshotRegistry
 
 if TYPE_CHECKING:
+    from ottla.common.kafka.share_state import SharePersister
     from ottla.coordinator.group.coordinator import GroupCoordinator
     from ottla.coordinator.group.shard import GroupCoordinatorShard
     from ottla.server.coordination.group_shards import GroupShards
+    from ottla.server.coordination.share_groups import ShareGroupService
+
+SHARE_VERSION = "share.version"
 
 OFFSETS_TOPIC = InternalTopic(
     GROUP_METADATA_TOPIC,
@@ -41,7 +47,7 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
     """Shards with groups; request handlers use `coordinator`."""
 
     CODE = "ottla.server.coordination.group_shards"
-    __slots__ = ("_config", "_host", "_new_partitions", "_publisher", "_shards")
+    __slots__ = ("_config", "_host", "_new_partitions", "_publisher", "_shards", "_share_groups", "persister")
 
     def __init__(
         self,
@@ -56,6 +62,9 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
         self._host = host
         self._publisher = publisher
         self._shards: GroupShards | None = None
+        self._share_groups: ShareGroupService | None = None
+        self.persister: Callable[[], SharePersister] | None = None
+        """Returns the access to share coordinators; None: the broker serves no share groups."""
         super().__init__(
             OFFSETS_TOPIC,
             host,
@@ -79,6 +88,32 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
     def coordinator(self) -> GroupCoordinator:
         """The coordinator for request handlers."""
         return self.shards.coordinator
+
+    @property
+    def share_groups(self) -> ShareGroupService | None:
+        """Share groups for request handlers, None without a persister; the first use loads them."""
+        if self._share_groups is None and self.persister is not None:
+            from ottla.coordinator.group.share_operations import ShareGroupOperations  # imported here, as above
+            from ottla.server.coordination.share_groups import ShareGroupService
+
+            self._share_groups = ShareGroupService(
+                self.coordinator,
+                ShareGroupOperations(self.runtime),
+                self.persister(),
+                image=lambda: self._publisher.image,
+                end_offset=self._end_offset,
+                scheduler=self._host.node_runtime.scheduler,
+                failures=self._host.failures,
+            )
+        return self._share_groups
+
+    def _end_offset(self, topic: str, partition: int) -> int | None:
+        """The high watermark of a partition that this broker leads."""
+        try:
+            found = self._host.replicas.find(topic, partition)
+        except KafkaError:
+            return None
+        return found.high_watermark if found.is_leader else None
 
     def _make_shard(
         self, _partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer
@@ -109,3 +144,13 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
         deleted = [(topic.name, topic.topic_id) for topic in changes.deleted_topics]
         if changed or deleted:
             self._shards.coordinator.image_changed(changed, deleted)
+        if deleted and image.features.get(SHARE_VERSION, 0) >= 1:
+            groups = self.share_groups
+            if groups is not None:
+                groups.topics_deleted(frozenset(topic_id for _, topic_id in deleted))
+
+    def stop(self) -> None:
+        """Answer waiting requests, and cancel requests to share coordinators."""
+        super().stop()
+        if self._share_groups is not None:
+            self._share_groups.close()
