@@ -248,6 +248,19 @@ def test_description_refused(
             {"consumer.assignment.interval.ms": "15001"},
             "consumer.assignment.interval.ms must be less than or equal to group.consumer.max.assignment.interval.ms",
         ),
+        (
+            {"share.record.lock.duration.ms": "14999"},
+            "share.record.lock.duration.ms must be greater than or equal to group.share.min.record.lock.duration.ms",
+        ),
+        (
+            {"share.delivery.count.limit": "11"},
+            "share.delivery.count.limit must be less than or equal to group.share.max.delivery.count.limit",
+        ),
+        (
+            {"share.isolation.level": "none"},
+            "Invalid value none for configuration share.isolation.level: String must be one of: read_committed, "
+            "read_uncommitted",
+        ),
     ],
 )
 def test_settings_of_a_group_lie_between_bounds(
@@ -270,6 +283,31 @@ def test_a_session_is_longer_than_a_heartbeat_interval() -> None:
         with pytest.raises(KafkaError) as error:
             config.validate_group(changes)
         assert error.value.message == "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+
+
+@pytest.mark.parametrize(
+    ("value", "valid"),
+    [
+        ("latest", True),
+        ("earliest", True),
+        ("by_duration:PT1H", True),
+        ("by_duration:P3DT3H4M0.5S", True),
+        ("none", False),
+        ("by_duration:", False),
+        ("by_duration:P", False),
+        ("by_duration:PT", False),
+        ("by_duration:-PT1S", False),
+    ],
+)
+def test_start_offset_of_share_groups_has_a_format(value: str, valid: bool) -> None:
+    config, _ = BrokerConfig.parse({})
+    overrides = {"share.auto.offset.reset": value, "share.renew.acknowledge.enable": "false"}
+    if valid:
+        config.validate_group(overrides)
+        return
+    with pytest.raises(KafkaError) as error:
+        config.validate_group(overrides)
+    assert error.value.code is ErrorCode.INVALID_CONFIG
 
 
 def test_settings_of_a_group_need_no_group(image: MetadataImage, context: ControllerContext, apply: Any) -> None:

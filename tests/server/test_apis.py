@@ -119,6 +119,11 @@ UnregisterController | forwarded | ALTER CLUSTER | -
 AllocateProducerIds | controller | CLUSTER_ACTION CLUSTER | -
 ConsumerGroupHeartbeat | broker | READ GROUP group_id | DESCRIBE TOPIC
 ConsumerGroupDescribe | broker | - | DESCRIBE GROUP, DESCRIBE TOPIC
+ShareGroupHeartbeat | broker | READ GROUP group_id | DESCRIBE TOPIC
+ShareGroupDescribe | broker | - | DESCRIBE GROUP, DESCRIBE TOPIC
+DescribeShareGroupOffsets | broker | - | DESCRIBE GROUP, DESCRIBE TOPIC
+AlterShareGroupOffsets | broker | READ GROUP group_id | READ TOPIC
+DeleteShareGroupOffsets | broker | DELETE GROUP group_id | READ TOPIC
 ControllerRegistration | controller | CLUSTER_ACTION CLUSTER | -
 GetTelemetrySubscriptions | broker | - | -
 PushTelemetry | broker | - | -

@@ -26,17 +26,30 @@ from ottla.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from ottla.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
+from ottla.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
@@ -70,6 +83,8 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ottla.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -228,6 +243,41 @@ TABLE: list[Line] = [
         1,
         ((READ, GROUP, "c"), NO_GROUP),
         ((DESCRIBE, TOPIC, "t"), NO_TOPIC),
+    ),
+    line(
+        lambda _: ShareGroupHeartbeatRequest(group_id="s", member_id="m", subscribed_topic_names=["t"]),
+        1,
+        ((READ, GROUP, "s"), NO_GROUP),
+        ((DESCRIBE, TOPIC, "t"), NO_TOPIC),
+    ),
+    line(lambda _: ShareGroupDescribeRequest(group_ids=["s"]), 1, ((DESCRIBE, GROUP, "s"), NO_GROUP)),
+    line(
+        lambda _: DescribeShareGroupOffsetsRequest(
+            groups=[DescribeShareGroupOffsetsRequestGroup(group_id="s", topics=None)]
+        ),
+        1,
+        ((DESCRIBE, GROUP, "s"), NO_GROUP),
+    ),
+    line(
+        lambda _: AlterShareGroupOffsetsRequest(
+            group_id="s",
+            topics=[
+                AlterShareGroupOffsetsRequestTopic(
+                    topic_name="t", partitions=[AlterShareGroupOffsetsRequestPartition(partition_index=0)]
+                )
+            ],
+        ),
+        0,
+        ((READ, GROUP, "s"), NO_GROUP),
+        ((READ, TOPIC, "t"), NO_TOPIC),
+    ),
+    line(
+        lambda _: DeleteShareGroupOffsetsRequest(
+            group_id="s", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name="t")]
+        ),
+        0,
+        ((DELETE, GROUP, "s"), NO_GROUP),
+        ((READ, TOPIC, "t"), NO_TOPIC),
     ),
     line(
         lambda _: CreateTopicsRequest(

@@ -33,6 +33,7 @@ LARGE_CLASSES = {
     # The state of a group, which its protocol's requests read and change.
     "ottla.coordinator.group.classic.group.ClassicGroup": (37, 44),
     "ottla.coordinator.group.modern.consumer.group.ConsumerGroup": (41, 46),
+    "ottla.coordinator.group.modern.share.group.ShareGroup": (33, 35),
     # The protocol of a table, with a private step for each part of a commit.
     "ottla.pipeline.sinks.delta.DeltaTarget": (19, 35),
     "ottla.pipeline.sinks.iceberg.IcebergTarget": (19, 36),

@@ -192,6 +192,8 @@ VERSIONS: Final[Mapping[int, Versions]] = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: Versions(0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Versions(1, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: Versions(1, 1),
     ApiKey.SHARE_FETCH: Versions(1, 2),
     ApiKey.SHARE_ACKNOWLEDGE: Versions(1, 2),
     ApiKey.ADD_RAFT_VOTER: Versions(0, 1),
@@ -202,6 +204,9 @@ VERSIONS: Final[Mapping[int, Versions]] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: Versions(0, 1),
     ApiKey.DELETE_SHARE_GROUP_STATE: Versions(0, 0),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Versions(0, 1),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Versions(0, 1),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Versions(0, 0),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Versions(0, 0),
     ApiKey.UNREGISTER_CONTROLLER: Versions(0, 0),
 }
 """Served and advertised versions of every implemented API, by key, in the order of keys as in ApiVersions.

@@ -126,7 +126,7 @@ def test_older_values_are_read():
 
 
 def test_an_unknown_kind_is_skipped():
-    assert decode_record(b"\0\x0a\0\1g", b"\0\0") is None
+    assert decode_record(b"\0\x11\0\1g", b"\0\0") is None
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from ottla.common.config.config_def import (
 )
 from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
 from ottla.common.config.config_keys_broker import BROKER_CONFIGS, SYNONYM_CHAINS
+from ottla.common.config.config_keys_share_groups import ORDERED_SHARE_SETTINGS
 from ottla.common.config.config_keys_zookeeper import MIGRATION, ZOOKEEPER_CONNECT
 from ottla.common.config.controller_addresses import parse_servers, parse_voters
 from ottla.common.config.group_configs import GROUP_CONFIGS, describe_group_config, validate_group_configs
@@ -478,7 +479,15 @@ class BrokerConfig:
     def describe_group(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
         """Return every setting of a group with these overrides, by name, for DescribeConfigs."""
         return [
-            describe_group_config(GROUP_CONFIGS[name], overrides, self.synonyms(f"group.{name}"))
+            describe_group_config(
+                GROUP_CONFIGS[name],
+                overrides,
+                tuple(
+                    synonym
+                    for broker, _factor in GROUP_CONFIGS[name].server_synonyms
+                    for synonym in self.synonyms(broker)
+                ),
+            )
             for name in sorted(GROUP_CONFIGS)
         ]
 
@@ -576,6 +585,7 @@ _ORDERED_GROUP_SETTINGS = (
     ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
     ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
     ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
+    *ORDERED_SHARE_SETTINGS,
 )
 """Pairs of settings: the first must not be larger than the second, as Apache Kafka requires."""
 
@@ -587,12 +597,13 @@ def _check_group_timeouts(config: BrokerConfig) -> None:
                 f"{low} is {config.get_int(low)} and {high} is {config.get_int(high)}; "
                 f"{low} must be less than or equal to {high}"
             )
-    heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
-    if config.get_int(heartbeat) >= config.get_int(session):
-        raise OperatorError(
-            f"{heartbeat} is {config.get_int(heartbeat)} and {session} is {config.get_int(session)}; "
-            f"{heartbeat} must be less than {session}"
-        )
+    for kind in ("consumer", "share"):
+        heartbeat, session = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
+        if config.get_int(heartbeat) >= config.get_int(session):
+            raise OperatorError(
+                f"{heartbeat} is {config.get_int(heartbeat)} and {session} is {config.get_int(session)}; "
+                f"{heartbeat} must be less than {session}"
+            )
 
 
 def _check_migration(config: BrokerConfig) -> None:

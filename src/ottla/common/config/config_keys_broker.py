@@ -37,6 +37,7 @@ from ottla.common.config.config_keys_quotas import QUOTA_CONFIGS
 from ottla.common.config.config_keys_replication import REPLICATION_CONFIGS
 from ottla.common.config.config_keys_sasl import SASL_CONFIGS
 from ottla.common.config.config_keys_share import SHARE_COORDINATOR_CONFIGS
+from ottla.common.config.config_keys_share_groups import SHARE_GROUP_CONFIGS
 from ottla.common.config.config_keys_tls import TLS_CONFIGS
 from ottla.common.config.config_keys_tokens import TOKEN_CONFIGS
 from ottla.common.config.config_keys_transactions import TRANSACTION_CONFIGS
@@ -767,6 +768,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = key_table(
         *_LOG_DYNAMIC,
         *_NETWORK,
         *_GROUPS,
+        *SHARE_GROUP_CONFIGS,
         *_MEMBERSHIP,
         *AUTHORIZER_CONFIGS,
         *CLEANER_CONFIGS,

@@ -2,11 +2,12 @@
 
 They are set for a group id, whether the group exists or not. A value must be between the broker's minimum and maximum
 when it is set. Both bounds may change with a restart, so the coordinator reads values through `clamped`. Settings of
-share and streams groups are not implemented. Texts are our own.
+streams groups are not implemented. Texts are our own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -17,7 +18,9 @@ from ottla.common.config.config_def import (
     ConfigSynonym,
     ConfigType,
     ConfigValue,
+    OneOf,
     UpdateMode,
+    Validator,
     at_least,
     key_table,
     render,
@@ -27,6 +30,33 @@ from ottla.common.errors import ErrorCode, KafkaError
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
+SHARE_SESSION_TIMEOUT = "share.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
+SHARE_ASSIGNMENT_INTERVAL = "share.assignment.interval.ms"
+
+_DURATION = re.compile(
+    r"P(?=[0-9T])(?:[0-9]{1,9}D)?(?:T(?=[0-9])(?:[0-9]{1,9}H)?(?:[0-9]{1,9}M)?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?S)?)?",
+    re.IGNORECASE,
+)
+"""An ISO 8601 duration of days, hours, minutes and seconds."""
+
+
+class ShareOffsetReset(NamedTuple):
+    """`latest`, `earliest`, or `by_duration:` and a duration (KIP-1106)."""
+
+    def problem(self, value: ConfigValue) -> str | None:
+        if value in ("latest", "earliest"):
+            return None
+        prefix, _, duration = str(value).partition(":")
+        if prefix == "by_duration" and _DURATION.fullmatch(duration):
+            return None
+        return (
+            f"Invalid value `{value}` for configuration share.auto.offset.reset. The value must be either 'earliest', "
+            "'latest' or of the format 'by_duration:<PnDTnHnMn.nS.>'."
+        )
+
+    def describe(self) -> str:
+        return "[latest, earliest, by_duration:PnDTnHnMn.nS]"
 
 
 def _key(name: str, default: int, low: int, doc: str) -> ConfigKey:
@@ -39,6 +69,11 @@ def _key(name: str, default: int, low: int, doc: str) -> ConfigKey:
         update_mode=UpdateMode.CLUSTER_WIDE,
         server_synonyms=((f"group.{name}", 1),),
     )
+
+
+def _own(name: str, kind: ConfigType, default: ConfigValue, validator: Validator | None, doc: str) -> ConfigKey:
+    """A setting without a broker setting."""
+    return ConfigKey(name, kind, default, doc, validator, update_mode=UpdateMode.CLUSTER_WIDE)
 
 
 GROUP_CONFIGS: Mapping[str, ConfigKey] = key_table(
@@ -62,6 +97,63 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = key_table(
             "Minimum time between two target assignments of the group, so that members that join at the same time "
             "share one assignment.",
         ),
+        _key(
+            SHARE_SESSION_TIMEOUT,
+            45_000,
+            1,
+            "Time without a heartbeat after which a member is removed from the share group.",
+        ),
+        _key(
+            SHARE_HEARTBEAT_INTERVAL,
+            5_000,
+            1,
+            "Heartbeat interval of share group members; a heartbeat response delivers assignment changes.",
+        ),
+        _key(
+            SHARE_ASSIGNMENT_INTERVAL,
+            1_000,
+            0,
+            "Minimum time between two target assignments of the share group.",
+        ),
+        _key(
+            "share.delivery.count.limit",
+            5,
+            2,
+            "Deliveries of a record after which the share group archives it if it was not acknowledged.",
+        ),
+        _key(
+            "share.partition.max.record.locks",
+            2_000,
+            100,
+            "Maximum number of records in the window of a share partition, from its start offset to its end offset.",
+        ),
+        _key(
+            "share.record.lock.duration.ms",
+            30_000,
+            1_000,
+            "Time for which a record that was delivered to a member is locked.",
+        ),
+        _own(
+            "share.auto.offset.reset",
+            ConfigType.STRING,
+            "latest",
+            ShareOffsetReset(),
+            "Start offset of a partition that the share group has not read yet.",
+        ),
+        _own(
+            "share.isolation.level",
+            ConfigType.STRING,
+            "read_uncommitted",
+            OneOf(("read_committed", "read_uncommitted")),
+            "Whether the share group gets records of open and aborted transactions.",
+        ),
+        _own(
+            "share.renew.acknowledge.enable",
+            ConfigType.BOOLEAN,
+            True,
+            None,
+            "Whether members may renew the lock of a record (KIP-1222).",
+        ),
     ]
 )
 
@@ -84,16 +176,26 @@ def validate_group_configs(overrides: Mapping[str, str], broker_values: Mapping[
     for name in overrides:
         if name not in GROUP_CONFIGS:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
-    values = {name: _number(broker_values[f"group.{name}"]) for name in GROUP_CONFIGS}
-    values |= {name: _number(GROUP_CONFIGS[name].parse(text)) for name, text in overrides.items()}
+    bounded = [name for name, key in GROUP_CONFIGS.items() if key.server_synonyms]
+    values = {name: _number(broker_values[f"group.{name}"]) for name in bounded}
+    for name, text in overrides.items():
+        value = GROUP_CONFIGS[name].parse(text)
+        if name in values:
+            values[name] = _number(value)
     for name in overrides:
+        if name not in values:
+            continue
         bounds = bounds_of(name)
         if values[name] < _number(broker_values[bounds.low]):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {bounds.low}")
         if values[name] > _number(broker_values[bounds.high]):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {bounds.high}")
-    if values[SESSION_TIMEOUT] <= values[HEARTBEAT_INTERVAL]:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}")
+    for session, heartbeat in (
+        (SESSION_TIMEOUT, HEARTBEAT_INTERVAL),
+        (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL),
+    ):
+        if values[session] <= values[heartbeat]:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
 
 
 def clamped(name: str, overrides: Mapping[str, str], default: int, low: int, high: int) -> int:

@@ -33,7 +33,6 @@ _ROWS: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("errors.deadletterqueue.topic.name.prefix", _STRING, "dlq.", None),
     ("follower.fetch.last.tiered.offset.enable", _BOOLEAN, False, None),
     ("group.coordinator.cached.buffer.max.bytes", _INT, 1048588, at_least(512 * 1024)),
-    ("group.share.assignment.interval.ms", _INT, 1000, at_least(0)),
     ("group.streams.assignment.interval.ms", _INT, 1000, at_least(0)),
     ("log.remote.copy.lag.bytes", _LONG, -1, at_least(-1)),
     ("log.remote.copy.lag.ms", _LONG, 0, at_least(-1)),

@@ -45,17 +45,8 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "unstable.api.versions.enable unstable.feature.versions.enable",
     ),
     (
-        "share groups are not supported yet",
-        "group.share.assignors group.share.delivery.count.limit group.share.enable "
-        "group.share.heartbeat.interval.ms group.share.max.heartbeat.interval.ms "
-        "group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions "
-        "group.share.max.size group.share.min.heartbeat.interval.ms group.share.min.record.lock.duration.ms "
-        "group.share.min.session.timeout.ms group.share.partition.max.record.locks "
-        "group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms "
-        "group.share.dlq.manager.class.name group.share.initialize.retry.interval.ms "
-        "group.share.max.assignment.interval.ms group.share.max.delivery.count.limit "
-        "group.share.max.partition.max.record.locks group.share.min.assignment.interval.ms "
-        "group.share.min.delivery.count.limit group.share.min.partition.max.record.locks",
+        "the parts of share groups can't be replaced, and share.version enables them",
+        "group.share.enable group.share.persister.class.name group.share.dlq.manager.class.name",
     ),
     (
         "streams groups are not supported yet",
@@ -165,13 +156,12 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
         ("blocks are allocated as a segment grows", "log.preallocate"),
         (
             "one event loop serves all requests, without thread pools",
-            "background.threads group.consumer.assignor.offload.enable num.io.threads num.network.threads "
-            "num.recovery.threads.per.data.dir num.replica.fetchers",
+            "background.threads group.consumer.assignor.offload.enable group.share.assignor.offload.enable "
+            "num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers",
         ),
         (
-            "share groups are not supported yet",
-            "errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix "
-            "group.share.assignment.interval.ms group.share.assignor.offload.enable",
+            "dead letters of share groups are not supported yet",
+            "errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix",
         ),
         (
             "streams groups are not supported yet",

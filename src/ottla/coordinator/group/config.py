@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.common.config.group_configs import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, clamped
+from ottla.common.config.group_configs import (
+    ASSIGNMENT_INTERVAL,
+    HEARTBEAT_INTERVAL,
+    SESSION_TIMEOUT,
+    SHARE_ASSIGNMENT_INTERVAL,
+    SHARE_HEARTBEAT_INTERVAL,
+    SHARE_SESSION_TIMEOUT,
+    clamped,
+)
 
 DEFAULT_ASSIGNORS = ("uniform", "range")
 
@@ -55,6 +63,19 @@ class GroupCoordinatorConfig(NamedTuple):
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
 
+    # share groups (KIP-932)
+    group_share_session_timeout_ms: int = 45_000
+    group_share_min_session_timeout_ms: int = 45_000
+    group_share_max_session_timeout_ms: int = 60_000
+    group_share_heartbeat_interval_ms: int = 5_000
+    group_share_min_heartbeat_interval_ms: int = 5_000
+    group_share_max_heartbeat_interval_ms: int = 15_000
+    group_share_assignment_interval_ms: int = 1_000
+    group_share_min_assignment_interval_ms: int = 0
+    group_share_max_assignment_interval_ms: int = 15_000
+    group_share_max_size: int = 200
+    group_share_initialize_retry_interval_ms: int = 30_000
+
     def session_timeout_ms(self, overrides: Mapping[str, str]) -> int:
         """Return the session timeout of consumer protocol members in a group with these config overrides."""
         return clamped(
@@ -83,4 +104,34 @@ class GroupCoordinatorConfig(NamedTuple):
             self.group_consumer_assignment_interval_ms,
             self.group_consumer_min_assignment_interval_ms,
             self.group_consumer_max_assignment_interval_ms,
+        )
+
+    def share_session_timeout_ms(self, overrides: Mapping[str, str]) -> int:
+        """Return the session timeout of members of a share group with these config overrides."""
+        return clamped(
+            SHARE_SESSION_TIMEOUT,
+            overrides,
+            self.group_share_session_timeout_ms,
+            self.group_share_min_session_timeout_ms,
+            self.group_share_max_session_timeout_ms,
+        )
+
+    def share_heartbeat_interval_ms(self, overrides: Mapping[str, str]) -> int:
+        """Return the heartbeat interval of members of a share group with these config overrides."""
+        return clamped(
+            SHARE_HEARTBEAT_INTERVAL,
+            overrides,
+            self.group_share_heartbeat_interval_ms,
+            self.group_share_min_heartbeat_interval_ms,
+            self.group_share_max_heartbeat_interval_ms,
+        )
+
+    def share_assignment_interval_ms(self, overrides: Mapping[str, str]) -> int:
+        """Return the minimum time between target assignments of a share group with these config overrides."""
+        return clamped(
+            SHARE_ASSIGNMENT_INTERVAL,
+            overrides,
+            self.group_share_assignment_interval_ms,
+            self.group_share_min_assignment_interval_ms,
+            self.group_share_max_assignment_interval_ms,
         )

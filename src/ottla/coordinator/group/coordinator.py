@@ -281,7 +281,8 @@ class GroupCoordinator:
     # -- metadata changes ----------------------------------------------------------------------------------------------
 
     def image_changed(self, changed_topics: frozenset[str], deleted_topics: Iterable[tuple[str, Uuid]]) -> None:
-        """Apply a new image: delete offsets of deleted topics (name, id), notify consumer groups of new partitions."""
+        """Apply a new image: delete offsets of deleted topics (name, id), notify consumer and share groups of new
+        partitions."""
         deleted = list(deleted_topics)
         if deleted:
             self._runtime.schedule_write_all(
@@ -289,6 +290,7 @@ class GroupCoordinator:
             )
         for _, shard in self._runtime.active_shards():
             shard.consumer.image_changed(changed_topics)
+            shard.share.image_changed(changed_topics)
 
 
 def _listed(

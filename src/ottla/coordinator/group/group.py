@@ -1,7 +1,7 @@
 """Interface that every group type implements, and the registry of a shard's groups.
 
 The registry is timeline state: a failed append also reverts which groups exist. The state inside a group is up to its
-type: classic groups have soft state (members that wait for a rebalance), consumer groups have timeline state only.
+type: classic groups have soft state (members that wait for a rebalance), the others have timeline state only.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ LATEST = None
 
 
 class GroupType(Enum):
-    """Group types, with their names in ListGroups (KIP-848, version 5)."""
+    """Group types, with their names in ListGroups (KIP-848, version 5; KIP-932)."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class OffsetExpiration(NamedTuple):

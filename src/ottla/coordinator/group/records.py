@@ -3,7 +3,7 @@
 A key is the record type as a 16-bit integer and the key's body, always in version 0. A value is its version as a 16-bit
 integer and its body; a null value is a tombstone. Values are written in the versions that Apache Kafka 4.4 writes, and
 read in every version that is declared. Records of type 0, which brokers before Kafka 0.9 wrote, are read as type 1.
-Undeclared types (share and streams groups) decode to None. Replay skips them, so that data of a newer broker does not
+Undeclared types (streams groups) decode to None. Replay skips them, so that data of a newer broker does not
 stop this one; the log retains them.
 """
 
@@ -28,6 +28,9 @@ from ottla.protocol.messages.coordinator_records import (
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMetadataValue,
+    ShareGroupTargetAssignmentMetadataValue,
 )
 from ottla.protocol.schema import schema_of
 
@@ -45,6 +48,9 @@ _EPOCHS: Mapping[type, tuple[int, tuple[str, ...]]] = {
     ConsumerGroupMetadataValue: (0, ("epoch",)),
     ConsumerGroupTargetAssignmentMetadataValue: (-1, ("assignment_epoch",)),
     ConsumerGroupCurrentMemberAssignmentValue: (-2, ("member_epoch", "previous_member_epoch")),
+    ShareGroupMetadataValue: (0, ("epoch",)),
+    ShareGroupTargetAssignmentMetadataValue: (-1, ("assignment_epoch",)),
+    ShareGroupCurrentMemberAssignmentValue: (-2, ("member_epoch", "previous_member_epoch")),
 }
 """Epoch fields of values, with the lowest value that is written."""
 

@@ -1,11 +1,12 @@
 """One shard of the group coordinator: the groups and offsets of one partition of `__consumer_offsets`.
 
-Handlers take a request and return records and a response. Three components that share one `ShardContext` do the work:
-`ClassicGroups` (JoinGroup and related APIs), `ConsumerGroups` (KIP-848) and `Offsets` (commits for groups of any type).
+Handlers take a request and return records and a response. Components that share one `ShardContext` do the work:
+`ClassicGroups` (JoinGroup and related APIs), `ConsumerGroups` (KIP-848), `ShareProtocolGroups` with `ShareStates`
+(KIP-932) and `Offsets` (commits for groups with offsets).
 `context.groups` contains the groups of all types. This module routes records and requests to the components, and
 implements the operations for all group types: list, delete, expire.
 
-Left out: share and streams groups.
+Left out: streams groups.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from ottla.coordinator.group.classic.rebalance import Result
 from ottla.coordinator.group.context import RequestContext, ShardContext
 from ottla.coordinator.group.group import Group, GroupType
 from ottla.coordinator.group.modern.consumer.handlers import ConsumerGroups
+from ottla.coordinator.group.modern.share.handlers import ShareProtocolGroups
+from ottla.coordinator.group.modern.share.offsets import ShareStates, refuse_group_with_state
 from ottla.coordinator.group.offsets.offsets import Offsets
 from ottla.coordinator.group.records import GroupRecord, OffsetPlace
 from ottla.coordinator.runtime import CoordinatorResult
@@ -55,16 +58,19 @@ class GroupFilter:
 class GroupCoordinatorShard:
     """Group state machine that the coordinator runtime loads, replays into and calls."""
 
-    __slots__ = ("_replays", "_unswept", "classic", "consumer", "context", "offsets")
+    __slots__ = ("_replays", "_unswept", "classic", "consumer", "context", "offsets", "share", "share_states")
 
     def __init__(self, context: ShardContext) -> None:
         self.context = context
         self.classic = ClassicGroups(context)
         self.consumer = ConsumerGroups(context, self.classic.rebalance)
+        self.share = ShareProtocolGroups(context)
+        self.share_states = ShareStates(context, self.share)
         self.offsets = Offsets(context, self.classic.rebalance)
         self._replays: dict[type, Callable[[Any, Any], None]] = {
             **self.classic.replays(),
             **self.consumer.replays(),
+            **self.share.replays(),
         }
         self._unswept: Iterator[str] | None = None
         """Groups that the current expiry pass still has to examine; None between passes."""
@@ -88,6 +94,7 @@ class GroupCoordinatorShard:
         self.context.memory.loaded(self.context.groups.held_bytes())
         self.classic.loaded()
         self.consumer.loaded()
+        self.share.loaded()
         self._schedule_expiration(self.context.config.offsets_retention_check_interval_ms)
 
     def unloaded(self) -> None:
@@ -156,6 +163,7 @@ class GroupCoordinatorShard:
             try:
                 group = self.context.groups.get(group_id)
                 group.validate_delete_group()
+                refuse_group_with_state(group)
             except KafkaError as error:
                 result.error_code = error.code
             else:
@@ -182,7 +190,8 @@ class GroupCoordinatorShard:
             examined += 1 + self.offsets.count(group_id)
             tombstones, all_expired = self.offsets.expired(group)
             records += tombstones
-            if all_expired and group.is_empty():
+            # A share group has state elsewhere, which DeleteGroups deletes before the group.
+            if all_expired and group.is_empty() and group.type is not GroupType.SHARE:
                 records += group.tombstone_records()
             if examined >= EXPIRATION_SLICE_OFFSETS:
                 self._schedule_expiration(0)

@@ -1,8 +1,7 @@
 """Keys and values of the records in `__consumer_offsets`, as `kafka-dump-log --offsets-decoder` reads them.
 
 A key is the record type (16 bits) and the body in its version 0; a value is its version (16 bits) and the body, or null
-for a tombstone. `ottla.coordinator.group.records` implements the framing. Types of share and streams groups are not
-declared yet.
+for a tombstone. `ottla.coordinator.group.records` implements the framing. Types of streams groups are not declared yet.
 """
 
 from __future__ import annotations
@@ -187,6 +186,92 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     )
 
 
+@message("0", api_key=10)
+class ShareGroupMemberMetadataKey:
+    group_id: str = f(STRING, "0")
+    member_id: str = f(STRING, "0")
+
+
+@message("0", flexible="0+", api_key=10)
+class ShareGroupMemberMetadataValue:
+    rack_id: str | None = f(STRING, "0+", nullable="0+")
+    client_id: str = f(STRING, "0+")
+    client_host: str = f(STRING, "0+")
+    subscribed_topic_names: list[str] = f(array(STRING), "0+")
+
+
+@message("0", api_key=11)
+class ShareGroupMetadataKey:
+    group_id: str = f(STRING, "0")
+
+
+@message("0", flexible="0+", api_key=11)
+class ShareGroupMetadataValue:
+    epoch: int = f(INT32, "0+")
+    metadata_hash: int = f(INT64, "0+")
+
+
+@message("0", api_key=12)
+class ShareGroupTargetAssignmentMetadataKey:
+    group_id: str = f(STRING, "0")
+
+
+@message("0", flexible="0+", api_key=12)
+class ShareGroupTargetAssignmentMetadataValue:
+    assignment_epoch: int = f(INT32, "0+")
+    assignment_timestamp: int = f(INT64, "0+", tag=0, ignorable=True)
+
+
+@message("0", api_key=13)
+class ShareGroupTargetAssignmentMemberKey:
+    group_id: str = f(STRING, "0")
+    member_id: str = f(STRING, "0")
+
+
+@message("0", flexible="0+", api_key=13)
+class ShareGroupTargetAssignmentMemberValue:
+    topic_partitions: list[TargetAssignmentTopicPartition] = f(array(TargetAssignmentTopicPartition), "0+")
+
+
+@message("0", api_key=14)
+class ShareGroupCurrentMemberAssignmentKey:
+    group_id: str = f(STRING, "0")
+    member_id: str = f(STRING, "0")
+
+
+@message("0", flexible="0+", api_key=14)
+class ShareGroupCurrentMemberAssignmentValue:
+    member_epoch: int = f(INT32, "0+")
+    previous_member_epoch: int = f(INT32, "0+")
+    state: int = f(INT8, "0+")
+    assigned_partitions: list[TargetAssignmentTopicPartition] = f(array(TargetAssignmentTopicPartition), "0+")
+
+
+@message("0", api_key=15)
+class ShareGroupStatePartitionMetadataKey:
+    group_id: str = f(STRING, "0")
+
+
+@struct
+class TopicPartitionsInfo:
+    topic_id: bytes = f(UUID, "0+")
+    topic_name: str = f(STRING, "0+")
+    partitions: list[int] = f(array(INT32), "0+")
+
+
+@struct
+class TopicInfo:
+    topic_id: bytes = f(UUID, "0+")
+    topic_name: str = f(STRING, "0+")
+
+
+@message("0", flexible="0+", api_key=15)
+class ShareGroupStatePartitionMetadataValue:
+    initializing_topics: list[TopicPartitionsInfo] = f(array(TopicPartitionsInfo), "0+")
+    initialized_topics: list[TopicPartitionsInfo] = f(array(TopicPartitionsInfo), "0+")
+    deleting_topics: list[TopicInfo] = f(array(TopicInfo), "0+")
+
+
 @message("0", api_key=16)
 class ConsumerGroupRegularExpressionKey:
     group_id: str = f(STRING, "0")
@@ -210,6 +295,12 @@ COORDINATOR_RECORDS: dict[int, tuple[type, type]] = {
     6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
     7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    10: (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+    11: (ShareGroupMetadataKey, ShareGroupMetadataValue),
+    12: (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    13: (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    14: (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+    15: (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
 """Key class and value class by the kind of record."""

@@ -21,8 +21,10 @@ TALLY_LIFETIME_S = 1.0
 
 CLASSIC_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
 CONSUMER_STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
+SHARE_STATES = ("Empty", "Stable", "Dead")
 CLASSIC = "classic"
 CONSUMER = "consumer"
+SHARE = "share"
 OPERATIONS = (
     "classic-group-join",
     "classic-group-sync",
@@ -38,6 +40,15 @@ OPERATIONS = (
     "delete-offsets",
     "list-groups",
     "on-partition-deleted",
+    "share-group-heartbeat",
+    "share-group-describe",
+    "share-group-offsets-alter",
+    "initiate-delete-share-group-offsets",
+    "complete-delete-share-group-offsets",
+    "describe-share-group-offsets",
+    "delete-share-groups",
+    "initialize-share-group-state",
+    "share-group-topics-deleted",
     "write-txn-marker",
 )
 """Names by which the runtime counts operations, timers excluded. The gauges exist before the coordinator is loaded."""
@@ -98,7 +109,7 @@ def register_group_gauges(
             f"Classic groups that are {state}.",
             read=lambda state=state: tally.groups(CLASSIC, state),  # type: ignore[misc]
         )
-    for kind in (CLASSIC, CONSUMER):
+    for kind in (CLASSIC, CONSUMER, SHARE):
         gauge(
             f"{_METRICS}group_count",
             "Groups by protocol.",
@@ -111,5 +122,12 @@ def register_group_gauges(
             "Groups of the consumer protocol by state.",
             {"state": state.lower()},
             read=lambda state=state: tally.groups(CONSUMER, state),  # type: ignore[misc]
+        )
+    for state in SHARE_STATES:
+        gauge(
+            f"{_METRICS}share_group_count",
+            "Share groups by state.",
+            {"state": state.lower()},
+            read=lambda state=state: tally.groups(SHARE, state),  # type: ignore[misc]
         )
     register_coordinator_gauges(registry, runtime, "group", OPERATIONS)

@@ -43,6 +43,17 @@ def group_coordinator_config(config: BrokerConfig) -> GroupCoordinatorConfig:
         group_consumer_assignors=config.get_list("group.consumer.assignors"),
         group_consumer_migration_policy=(config.get_str("group.consumer.migration.policy") or "").lower(),
         group_consumer_regex_refresh_interval_ms=config.get_int("group.consumer.regex.refresh.interval.ms"),
+        group_share_session_timeout_ms=config.get_int("group.share.session.timeout.ms"),
+        group_share_min_session_timeout_ms=config.get_int("group.share.min.session.timeout.ms"),
+        group_share_max_session_timeout_ms=config.get_int("group.share.max.session.timeout.ms"),
+        group_share_heartbeat_interval_ms=config.get_int("group.share.heartbeat.interval.ms"),
+        group_share_min_heartbeat_interval_ms=config.get_int("group.share.min.heartbeat.interval.ms"),
+        group_share_max_heartbeat_interval_ms=config.get_int("group.share.max.heartbeat.interval.ms"),
+        group_share_assignment_interval_ms=config.get_int("group.share.assignment.interval.ms"),
+        group_share_min_assignment_interval_ms=config.get_int("group.share.min.assignment.interval.ms"),
+        group_share_max_assignment_interval_ms=config.get_int("group.share.max.assignment.interval.ms"),
+        group_share_max_size=config.get_int("group.share.max.size"),
+        group_share_initialize_retry_interval_ms=config.get_int("group.share.initialize.retry.interval.ms"),
     )
 
 

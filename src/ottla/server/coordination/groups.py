@@ -6,13 +6,15 @@ request for a group.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.common.config.broker_configs import BrokerConfig
+from ottla.common.errors import KafkaError
 from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.runtime import CoordinatorTimer
 from ottla.metadata.delta import MetadataChanges
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import MetadataImage, share_groups_enabled
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.record.compression import CODEC_NAMES
 from ottla.server.coordination.coordinator_host import BrokerServices, CoordinatorHost
@@ -21,9 +23,11 @@ from ottla.server.transactions.transaction_partitions import TransactionPartitio
 from ottla.timeline import SnapshotRegistry
 
 if TYPE_CHECKING:
+    from ottla.common.kafka.share_state import SharePersister
     from ottla.coordinator.group.coordinator import GroupCoordinator
     from ottla.coordinator.group.shard import GroupCoordinatorShard
     from ottla.server.coordination.group_shards import GroupShards
+    from ottla.server.coordination.share_groups import ShareGroupService
 
 OFFSETS_TOPIC = InternalTopic(
     GROUP_METADATA_TOPIC,
@@ -41,7 +45,7 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
     """Shards with groups; request handlers use `coordinator`."""
 
     CODE = "ottla.server.coordination.group_shards"
-    __slots__ = ("_config", "_host", "_new_partitions", "_publisher", "_shards")
+    __slots__ = ("_config", "_host", "_new_partitions", "_publisher", "_shards", "_share_groups", "persister")
 
     def __init__(
         self,
@@ -49,13 +53,17 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
         host: BrokerServices,
         publisher: MetadataPublisher,
         transactions: TransactionPartitions | None = None,
+        *,
+        persister: Callable[[], SharePersister],
     ) -> None:
-        """`transactions` verifies transactions that commit offsets."""
+        """`transactions` verifies those that commit offsets; `persister` returns the access to share coordinators."""
         self._config = config
         self._new_partitions = config.get_int(OFFSETS_TOPIC.partitions)
         self._host = host
         self._publisher = publisher
         self._shards: GroupShards | None = None
+        self._share_groups: ShareGroupService | None = None
+        self.persister = persister
         super().__init__(
             OFFSETS_TOPIC,
             host,
@@ -79,6 +87,32 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
     def coordinator(self) -> GroupCoordinator:
         """The coordinator for request handlers."""
         return self.shards.coordinator
+
+    @property
+    def share_groups(self) -> ShareGroupService:
+        """Share groups for request handlers; the first use loads them."""
+        if self._share_groups is None:
+            from ottla.coordinator.group.share_operations import ShareGroupOperations  # imported here, as above
+            from ottla.server.coordination.share_groups import ShareGroupService
+
+            self._share_groups = ShareGroupService(
+                self.coordinator,
+                ShareGroupOperations(self.runtime),
+                self.persister(),
+                image=lambda: self._publisher.image,
+                end_offset=self._end_offset,
+                scheduler=self._host.node_runtime.scheduler,
+                failures=self._host.failures,
+            )
+        return self._share_groups
+
+    def _end_offset(self, topic: str, partition: int) -> int | None:
+        """The high watermark of a partition that this broker leads."""
+        try:
+            found = self._host.replicas.find(topic, partition)
+        except KafkaError:
+            return None
+        return found.high_watermark if found.is_leader else None
 
     def _make_shard(
         self, _partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer
@@ -109,3 +143,11 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
         deleted = [(topic.name, topic.topic_id) for topic in changes.deleted_topics]
         if changed or deleted:
             self._shards.coordinator.image_changed(changed, deleted)
+        if deleted and share_groups_enabled(image):
+            self.share_groups.topics_deleted(frozenset(topic_id for _, topic_id in deleted))
+
+    def stop(self) -> None:
+        """Answer waiting requests, and cancel requests to share coordinators."""
+        super().stop()
+        if self._share_groups is not None:
+            self._share_groups.close()

@@ -108,7 +108,9 @@ class BrokerComponents:
         host = BrokerServices(membership.node_id, node_runtime, self.scheduler, self.replicas, self.in_flight, failures)
         self.producer_ids = ProducerIdSource(control.channel, membership.node_id, membership.broker_epoch)
         self._make_transaction_components(config, host, membership, registry)
-        self.groups = GroupCoordination(config, host, publisher, self.transaction_partitions)
+        self.groups = GroupCoordination(
+            config, host, publisher, self.transaction_partitions, persister=lambda: self.share_groups.persister
+        )
         self.coordinations: dict[int, CoordinatorHost[Any]] = {
             CoordinatorType.GROUP: self.groups,
             CoordinatorType.TRANSACTION: self.transactions,

@@ -17,6 +17,7 @@ from ottla.coordinator.group.classic.group import (
 from ottla.coordinator.group.classic.member import ClassicGroupMember, JoinReply, request_protocols
 from ottla.coordinator.group.classic.rebalance import Rebalance, Result, join_error, session_timer
 from ottla.coordinator.group.context import RequestContext, ShardContext
+from ottla.coordinator.group.group import GroupType
 from ottla.coordinator.group.member_memory import MEMBER_BYTES, protocols_bytes
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.group.responses import error_code
@@ -90,12 +91,13 @@ class ClassicJoin:
         self._context.memory.admit(others, before, after)
 
     def _find_or_create(self, group_id: str, may_create: bool) -> tuple[ClassicGroup, list[GroupRecord]]:
-        """Return the group and the records of its creation. An empty group of another type is replaced."""
+        """Return the group and the records of its creation. An empty consumer group is replaced; a share group is not,
+        because its state in the share coordinator would remain."""
         groups = self._context.groups
         group = groups.find(group_id)
         if isinstance(group, ClassicGroup):
             return group, []
-        if group is not None and not group.is_empty():
+        if group is not None and (group.type is GroupType.SHARE or not group.is_empty()):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not may_create:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

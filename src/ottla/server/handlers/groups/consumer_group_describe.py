@@ -15,12 +15,12 @@ from ottla.protocol.messages.consumer_group_describe import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.consumer_protocol import CONSUMER_PROTOCOL_DISABLED, consumer_protocol_enabled
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.group_requests import request_context
+from ottla.server.handlers.groups.group_requests import described_groups, request_context
 from ottla.server.requests.api import SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, group_denied, guard_items
 from ottla.server.requests.request import Request
-from ottla.server.requests.stepped import Division, Steps, itself
+from ottla.server.requests.stepped import Division, itself
 
 
 def handle(
@@ -31,37 +31,11 @@ def handle(
         return error_response(message, ErrorCode.UNSUPPORTED_VERSION, CONSUMER_PROTOCOL_DISABLED)
 
     def described(steps: Generator[None, None, ConsumerGroupDescribeResponse]) -> None:
-        request.answer(lambda: _finish(request, steps, wanted=message.include_authorized_operations))
+        wanted = message.include_authorized_operations
+        request.answer(lambda: described_groups(request, steps, _topics_of, wanted=wanted))
 
     context.group_coordinator.consumer_group_description(request_context(request), message, described)
     return None
-
-
-def _finish(request: Request, steps: Generator[None, None, ConsumerGroupDescribeResponse], *, wanted: bool) -> Steps:
-    """The description, with the client's authorized operations if `wanted`; members are shown only to a client that
-    may describe all topics that they subscribe to or read."""
-    response = yield from steps
-    for group in response.groups:
-        if request.is_guarded and not (yield from _may_see_members(request, group)):
-            group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            group.error_message = "The group has described topic(s) that the client is not authorized to describe."
-            group.members = []
-        if wanted and not group.error_code:
-            group.authorized_operations = request.authorized_operations(ResourceType.GROUP, group.group_id)
-        yield None
-    return response
-
-
-def _may_see_members(request: Request, group: DescribedGroup) -> Generator[None, None, bool]:
-    asked: set[str] = set()
-    for member in group.members:
-        for name in _topics_of(member):
-            if name not in asked:
-                asked.add(name)
-                if not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-                    return False
-        yield
-    return True
 
 
 def error_response(message: ConsumerGroupDescribeRequest, code: ErrorCode, text: str) -> ConsumerGroupDescribeResponse:

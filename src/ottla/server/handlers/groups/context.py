@@ -14,6 +14,7 @@ from ottla.server.requests.failures import Failures
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.coordinator import GroupCoordinator
+    from ottla.server.coordination.share_groups import ShareGroupService
 
 
 class GroupContext:
@@ -46,6 +47,11 @@ class GroupContext:
     def group_coordinator(self) -> GroupCoordinator:
         """The coordinator; the first use loads it."""
         return self._groups.coordinator
+
+    @property
+    def share_groups(self) -> ShareGroupService:
+        """Share groups; the first use loads them."""
+        return self._groups.share_groups
 
     def use_config(self, config: BrokerConfig) -> None:
         """Apply changed broker settings."""

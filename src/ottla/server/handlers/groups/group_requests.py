@@ -6,10 +6,11 @@ keep their order even behind a JoinGroup that waits for its rebalance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, Protocol
 
+from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
 from ottla.coordinator.group.context import RequestContext
 from ottla.coordinator.group.coordinator import GroupCoordinator
@@ -19,7 +20,7 @@ from ottla.server.requests.api import ErrorResponse, Guard, SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, guard_items, topic_name
 from ottla.server.requests.request import Request
-from ottla.server.requests.stepped import Division
+from ottla.server.requests.stepped import Division, Steps
 
 
 class GroupCall(Protocol):
@@ -87,3 +88,41 @@ def answering_with_operations(request: Request, *, wanted: bool) -> Callable[[An
         request.answer_with(response)
 
     return done
+
+
+def described_groups(
+    request: Request,
+    steps: Generator[None, None, Any],
+    topics_of: Callable[[Any], Iterable[str]],
+    *,
+    wanted: bool,
+) -> Steps:
+    """The description of groups of the consumer or share protocol, with the client's authorized operations if `wanted`.
+
+    Members are shown only to a client that may describe all topics that they subscribe to or read. `topics_of` returns
+    these for a member.
+    """
+    response = yield from steps
+    for group in response.groups:
+        if request.is_guarded and not (yield from _may_see_members(request, group, topics_of)):
+            group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            group.error_message = "The group has described topic(s) that the client is not authorized to describe."
+            group.members = []
+        if wanted and not group.error_code:
+            group.authorized_operations = request.authorized_operations(ResourceType.GROUP, group.group_id)
+        yield None
+    return response
+
+
+def _may_see_members(
+    request: Request, group: Any, topics_of: Callable[[Any], Iterable[str]]
+) -> Generator[None, None, bool]:
+    asked: set[str] = set()
+    for member in group.members:
+        for name in topics_of(member):
+            if name not in asked:
+                asked.add(name)
+                if not request.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+                    return False
+        yield
+    return True

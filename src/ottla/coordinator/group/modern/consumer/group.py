@@ -12,7 +12,7 @@ partition with two owners for a moment: the later record wins, and the earlier o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -21,6 +21,7 @@ from ottla.coordinator.group.assignors.assignor import EMPTY_ASSIGNMENT, Assignm
 from ottla.coordinator.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ottla.coordinator.group.group import LATEST, GroupType, OffsetExpiration, PartitionCheck
 from ottla.coordinator.group.modern.consumer.member import ConsumerMember, OwnedPartitions
+from ottla.coordinator.group.modern.subscriber_counts import add_count, positive_counts
 from ottla.coordinator.group.records import GroupRecord
 from ottla.protocol.messages.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -364,8 +365,8 @@ class ConsumerGroup:
                     topics[name] += step
                 if member.subscribed_topic_regex:
                     regexes[member.subscribed_topic_regex] += step
-        names = _positive(self.topic_subscribers, topics)
-        for regex in _positive(self.regex_subscribers, regexes):
+        names = positive_counts(self.topic_subscribers, topics)
+        for regex in positive_counts(self.regex_subscribers, regexes):
             names |= self.regex_topics(regex)
         return frozenset(names)
 
@@ -432,23 +433,9 @@ class ConsumerGroup:
         if member is None:
             return
         for name in member.subscribed_topic_names:
-            _add(self.topic_subscribers, name, step)
+            add_count(self.topic_subscribers, name, step)
         if member.subscribed_topic_regex:
-            _add(self.regex_subscribers, member.subscribed_topic_regex, step)
-
-
-def _add(counts: TimelineDict[str, int], key: str, step: int) -> None:
-    count = counts.get(key, 0) + step
-    if count:
-        counts[key] = count
-    else:
-        counts.pop(key, None)
-
-
-def _positive(counts: Mapping[str, int], changes: Counter[str]) -> set[str]:
-    names = {name for name in counts if name not in changes}
-    names |= {name for name, change in changes.items() if counts.get(name, 0) + change > 0}
-    return names
+            add_count(self.regex_subscribers, member.subscribed_topic_regex, step)
 
 
 def _release(

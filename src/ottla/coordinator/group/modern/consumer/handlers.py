@@ -31,8 +31,8 @@ from ottla.coordinator.group.modern.consumer.regexes import (
     unused_regexes,
 )
 from ottla.coordinator.group.modern.consumer.requests import is_leave, validate_heartbeat
-from ottla.coordinator.group.modern.consumer.subscribed_topics import metadata_hash
 from ottla.coordinator.group.modern.consumer.timers import ConsumerTimers
+from ottla.coordinator.group.modern.subscribed_topics import metadata_hash
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.runtime import CoordinatorResult
 from ottla.protocol.messages.consumer_group_describe import DescribedGroup

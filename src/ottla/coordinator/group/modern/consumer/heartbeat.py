@@ -20,6 +20,7 @@ from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.logs import RATE_LIMITED
 from ottla.coordinator.group.assignors.assignor import Assignment
 from ottla.coordinator.group.context import RequestContext, ShardContext
+from ottla.coordinator.group.modern.assignment_interval import may_assign
 from ottla.coordinator.group.modern.consumer.group import ConsumerGroup
 from ottla.coordinator.group.modern.consumer.member import (
     JOIN_MEMBER_EPOCH,
@@ -32,9 +33,9 @@ from ottla.coordinator.group.modern.consumer.member import (
 from ottla.coordinator.group.modern.consumer.reconciliation import Reconciliation
 from ottla.coordinator.group.modern.consumer.regexes import RegexChange, RegexSubscriptions, group_epoch_record
 from ottla.coordinator.group.modern.consumer.requests import assignment_message, is_full, validate_member_epoch
-from ottla.coordinator.group.modern.consumer.subscribed_topics import metadata_hash, topic_ids
 from ottla.coordinator.group.modern.consumer.target_assignment import compute_target
 from ottla.coordinator.group.modern.consumer.timers import ConsumerTimers
+from ottla.coordinator.group.modern.subscribed_topics import metadata_hash, topic_ids
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.runtime import CoordinatorResult
 from ottla.protocol.messages.consumer_group_heartbeat import (
@@ -278,11 +279,8 @@ class ConsumerHeartbeat:
         return group_epoch
 
     def _may_assign(self, group: ConsumerGroup) -> bool:
-        """Return whether the last target is old enough; a clock that moved backwards does not delay the next one."""
         interval_ms = self._context.config.assignment_interval_ms(self._context.image.group_configs(group.group_id))
-        computed_ms = group.assignment_timestamp_ms
-        now_ms = self._context.clock.time_ms()
-        return not computed_ms or now_ms >= computed_ms + interval_ms or now_ms < computed_ms
+        return may_assign(group.assignment_timestamp_ms, interval_ms, self._context.clock.time_ms())
 
     # -- the assignment ------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ from ottla.coordinator.group.modern.consumer.member import (
     target_assignment_record,
 )
 from ottla.coordinator.group.modern.consumer.regexes import group_epoch_record
-from ottla.coordinator.group.modern.consumer.subscribed_topics import NO_TOPICS_HASH
+from ottla.coordinator.group.modern.subscribed_topics import NO_TOPICS_HASH
 from ottla.coordinator.group.records import GroupRecord
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.consumer_protocol import (

@@ -18,8 +18,8 @@ from enum import Enum
 from ottla.coordinator.group.context import ShardContext
 from ottla.coordinator.group.modern.consumer.group import UNRESOLVED, ConsumerGroup, ResolvedRegex
 from ottla.coordinator.group.modern.consumer.member import ConsumerMember
-from ottla.coordinator.group.modern.consumer.subscribed_topics import metadata_hash
 from ottla.coordinator.group.modern.consumer.topic_regex import RegexResolution, compile_regex
+from ottla.coordinator.group.modern.subscribed_topics import metadata_hash
 from ottla.coordinator.group.records import GroupRecord
 from ottla.coordinator.runtime import EMPTY_RESULT, CoordinatorResult
 from ottla.protocol.messages.coordinator_records import (

@@ -14,7 +14,7 @@ from ottla.coordinator.group.assignors.range import assign_range
 from ottla.coordinator.group.assignors.uniform import assign_uniform
 from ottla.coordinator.group.modern.consumer.group import ConsumerGroup
 from ottla.coordinator.group.modern.consumer.member import ConsumerMember, target_assignment_record
-from ottla.coordinator.group.modern.consumer.subscribed_topics import topic_ids, topic_spec
+from ottla.coordinator.group.modern.subscribed_topics import topic_ids, topic_spec
 from ottla.coordinator.group.records import GroupRecord
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages.coordinator_records import (

@@ -1,0 +1,1 @@
+"""Share groups of the group coordinator (KIP-932)."""
