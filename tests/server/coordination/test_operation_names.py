@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from ottla.coordinator.group import operations as group_operations
-from ottla.coordinator.group import share_operations
+from ottla.coordinator.group import share_operations as share_group_operations
 from ottla.coordinator.runtime import WRITE_TXN_MARKER, CoordinatorOperation
 from ottla.coordinator.share import operations as share_operations
 from ottla.coordinator.transaction import operations as transaction_operations
@@ -20,11 +20,11 @@ from ottla.server.coordination import group_gauges, share_gauges, transaction_ga
     ("operations", "others", "gauges"),
     [
         pytest.param(
-            (group_operations, share_operations),
+            (group_operations, share_group_operations),
             {
                 group_operations.LIST,
                 group_operations.TOPICS_DELETED,
-                share_operations.TOPICS_DELETED,
+                share_group_operations.TOPICS_DELETED,
                 WRITE_TXN_MARKER,
             },
             group_gauges,
@@ -36,7 +36,7 @@ from ottla.server.coordination import group_gauges, share_gauges, transaction_ga
             transaction_gauges,
             id="transaction",
         ),
-        pytest.param(share_operations, {share_operations.TOPICS_DELETED}, share_gauges, id="share"),
+        pytest.param((share_operations,), {share_operations.TOPICS_DELETED}, share_gauges, id="share"),
     ],
 )
 def test_every_operation_has_a_gauge(operations: tuple[ModuleType, ...], others: set[str], gauges: ModuleType) -> None:
