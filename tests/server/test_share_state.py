@@ -133,6 +133,7 @@ def test_coordinator_lookup_creates_the_topic_and_checks_keys(sharing: Sharing) 
         "cleanup.policy": "delete",
         "compression.type": "producer",
         "min.insync.replicas": "2",
+        "retention.bytes": "-1",
         "retention.ms": "-1",
         "segment.bytes": "104857600",
     }

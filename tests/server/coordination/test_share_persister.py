@@ -192,7 +192,7 @@ def write(node: Node, key: SharePartitionKey, first: int, leader_epoch: int = 0)
     )
 
 
-def test_every_node_reaches_the_coordinator_which_creates_the_topic_once() -> None:
+def test_every_node_reaches_the_coordinator_of_a_new_topic() -> None:
     async def scenario() -> None:
         cluster = Cluster()
         keys = [SharePartitionKey("a:b", TOPIC_ID, partition) for partition in range(10)]

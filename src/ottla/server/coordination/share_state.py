@@ -33,6 +33,7 @@ SHARE_STATE_TOPIC = InternalTopic(
         "cleanup.policy": "delete",
         "compression.type": "producer",
         "min.insync.replicas": str(config.get_int("share.coordinator.state.topic.min.isr")),
+        "retention.bytes": "-1",
         "retention.ms": "-1",
         "segment.bytes": str(config.get_int("share.coordinator.state.topic.segment.bytes")),
     },
