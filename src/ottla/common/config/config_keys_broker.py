@@ -150,7 +150,8 @@ _TOPICS = [
         "auto.create.topics.enable",
         ConfigType.BOOLEAN,
         True,
-        "Create a missing topic when a client requests its metadata and allows creation.",
+        "Create a missing topic when a client requests its metadata and allows creation, with this broker's "
+        "num.partitions and default.replication.factor.",
         importance=Importance.HIGH,
     ),
     _fixed("delete.topic.enable", ConfigType.BOOLEAN, True, "Allow topics to be deleted.", importance=Importance.HIGH),

@@ -19,7 +19,7 @@ from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.quorum.context import QuorumContext, ZooKeeperContext
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.metadata.metadata_cache import MetadataCache
-from ottla.server.metadata.topic_creation import TopicCreation
+from ottla.server.metadata.topic_creation import MAX_REPLICATION_FACTOR, OnDemandCounts, TopicCreation
 from ottla.server.requests.controller_requests import ControllerQueue
 from ottla.server.requests.dispatch import DispatcherContext
 from ottla.server.requests.off_loop_work import OffLoopWork
@@ -55,7 +55,10 @@ class Contexts:
         metadata = MetadataCache(config.node_id, cluster_id, parts.publisher, control.metadata.log)
         limits = RequestLimits(parts.publisher)
         decisions = ControllerQueue(control.controller, parts.replicas)
-        self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals)
+        counts = OnDemandCounts(
+            config.get_int("num.partitions"), min(config.get_int("default.replication.factor"), MAX_REPLICATION_FACTOR)
+        )
+        self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals, counts)
         self.dispatcher = DispatcherContext(
             clock=node_runtime.clock,
             purgatory=parts.purgatory,
