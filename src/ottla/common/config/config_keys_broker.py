@@ -500,6 +500,14 @@ _NETWORK = [
         "Time since a producer's last write after which its sequence numbers are removed.",
         at_least(1),
     ),
+    _fixed(
+        "producer.id.expiration.check.interval.ms",
+        ConfigType.INT,
+        600_000,
+        "Time between removals of expired producers.",
+        at_least(1),
+        internal=True,
+    ),
     _dynamic(
         "transaction.partition.verification.enable",
         ConfigType.BOOLEAN,
