@@ -71,8 +71,12 @@ def test_container_commands_are_valid() -> None:
         check_command(arguments)
 
 
-def test_composed_nodes_have_valid_settings(tmp_path) -> None:
-    """The script of each node runs with a stub in place of ottla that stores the settings and its arguments."""
+@pytest.mark.parametrize("is_new", [True, False])
+def test_composed_nodes_have_valid_settings(tmp_path, is_new) -> None:
+    """The script of each node runs with a stub in place of ottla that stores the settings and its arguments.
+
+    Only for a new cluster is an empty volume formatted as that of an initial voter.
+    """
     services = yaml.safe_load((CONTAINER / "compose.yaml").read_text())["services"]
     stub = tmp_path / "ottla"
     stub.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/arguments\ncp "$3" {tmp_path}/settings\n')
@@ -81,6 +85,8 @@ def test_composed_nodes_have_valid_settings(tmp_path) -> None:
     script.write_text((CONTAINER / "start-node.sh").read_text().replace("/tmp/", f"{tmp_path}/"))
     for node_id in (1, 2, 3):
         environment = services[f"broker{node_id}"]["environment"]
+        assert environment["NEW_CLUSTER"] == "${NEW_CLUSTER:-false}"
+        environment["NEW_CLUSTER"] = str(is_new).lower()
         subprocess.run(["/bin/sh", script], env={"PATH": f"{tmp_path}:{os.environ['PATH']}"} | environment, check=True)
         config = BrokerConfig.parse(load_properties(str(tmp_path / "settings")))[0]
         assert config.node_id == node_id
@@ -89,6 +95,10 @@ def test_composed_nodes_have_valid_settings(tmp_path) -> None:
         assert voter.startswith(f"{node_id}@{environment['HOST']}:9093:")
     formats = [line for line in (tmp_path / "arguments").read_text().splitlines() if line.startswith("format")]
     assert len(formats) == 3
+    for line in formats:
+        assert ("--initial-controllers=1@broker1" in line) is is_new
+        assert ("--no-initial-controllers" in line) is not is_new
+        check_command(line.split())
 
 
 def run_pod(files: dict[str, str], volume: Path) -> BrokerConfig:

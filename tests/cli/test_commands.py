@@ -13,10 +13,19 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from ottla.app.ending import ending
 from ottla.app.main import cli
 from ottla.cli.acl import acl
 from ottla.cli.cluster import MAX_PLAN_BYTES, parse_plan, read_plan
-from ottla.cli.command import Command, interruptible, print_table, program, settings_option, uninterrupted
+from ottla.cli.command import (
+    Command,
+    interruptible,
+    print_table,
+    program,
+    run_until_terminated,
+    settings_option,
+    uninterrupted,
+)
 from ottla.cli.completion import completion
 from ottla.cli.config import config
 from ottla.cli.consume import consume
@@ -301,6 +310,28 @@ def test_deferred_signal_takes_precedence_over_block_error():
         work(signalled=False, fails=True)
     assert steps == [True, True, False]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("number", "is_endless", "exit_code"),
+    [(signal.SIGTERM, True, 0), (signal.SIGTERM, False, 143), (signal.SIGINT, True, 130)],
+)
+def test_termination_is_the_end_of_an_endless_command(number, is_endless, exit_code):
+    @click.command(cls=Command)
+    def work():
+        if is_endless:
+            run_until_terminated()
+        raise KeyboardInterrupt(number)
+
+    def run():
+        try:
+            with ending():
+                work.invoke(work.make_context("work", []))
+        except click.exceptions.Exit as ended:
+            return ended.exit_code
+        return 0
+
+    assert run() == exit_code
 
 
 def test_settings_keep_what_follows_the_first_equals_sign():

@@ -12,7 +12,7 @@ import pytest
 
 from ottla.cli.lines import LineReader
 from ottla.cli.produce import _broker_reason, _parts, _send_lines, _split
-from ottla.client.wire.model import PartitionInfo
+from ottla.client.wire.model import LogDirectory, PartitionInfo
 from ottla.common.errors import ErrorCode, KafkaError
 
 
@@ -56,6 +56,7 @@ class RefusingProducer:
 @pytest.mark.parametrize(
     ("partition", "expected"),
     [
+        (PartitionInfo(0, 2, 1, (1, 2), (1, 2), ()), "directory /d of broker 2, the leader of t-0, is full"),
         (PartitionInfo(0, 1, 1, (1, 2, 3), (1,), ()), "t-0 has 1 in-sync replica, and min.insync.replicas is 2"),
         (PartitionInfo(0, -1, 1, (1, 2, 3), (1,), ()), "t-0 has no leader"),
         (PartitionInfo(0, 1, 1, (1, 2, 3), (1, 2), ()), None),
@@ -63,9 +64,13 @@ class RefusingProducer:
     ],
 )
 def test_time_out_is_explained_by_the_state_of_the_partition(monkeypatch, partition, expected):
+    sizes = {("t", 0): 100}
     client = SimpleNamespace(
         topics=SimpleNamespace(get=lambda name: SimpleNamespace(partitions=[partition])),
         configs=SimpleNamespace(describe=lambda kind, name, keys: [SimpleNamespace(value="2")]),
+        log_directories=SimpleNamespace(
+            all=lambda: [LogDirectory(node, "/d", None, 1 << 30, 1 << 30 if node == 1 else 0, sizes) for node in (1, 2)]
+        ),
     )
     monkeypatch.setattr("ottla.cli.produce.open_cluster", lambda servers: nullcontext(client))
     reason = _broker_reason("host:1", "t", 0, "all")

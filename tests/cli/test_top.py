@@ -185,7 +185,7 @@ def test_interrupt_restores_the_terminal(broker: Broker) -> None:
     with Terminal(environment(broker), "top") as terminal:
         terminal.wait_for(lambda lines: rate_of(lines, "views") != "", "the topic")
         terminal.process.terminate()
-        assert terminal.wait() in (130, 143)
+        assert terminal.wait() == 0
         assert terminal.modes == terminal.before
         assert NORMAL_SCREEN in terminal.text
         assert "Traceback" not in terminal.text

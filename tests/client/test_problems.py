@@ -56,6 +56,15 @@ def test_each_problem_comes_with_its_remedy() -> None:
     assert "ottla cluster elect" in found[7].remedy
 
 
+def test_full_directory_is_a_problem_with_its_remedy() -> None:
+    healthy = cluster([PartitionInfo(0, 1, 1, (1, 2, 3), (1, 2, 3), ())])
+    healthy.brokers.certificate_expiries = dict
+    for usable, problems in ((0, ["directory /d of broker 1 is full, and writes to it fail"]), (1 << 20, [])):
+        directory = LogDirectory(1, "/d", None, 1 << 30, usable, {})
+        healthy.log_directories.all = lambda directory=directory: [directory]
+        assert [each.problem for each in cluster_problems(healthy)] == problems
+
+
 def test_healthy_cluster_has_only_expiring_certificates() -> None:
     healthy = cluster([PartitionInfo(0, 1, 1, (1, 2, 3), (1, 2, 3), ())])
     healthy.brokers.certificate_expiries = dict

@@ -151,4 +151,4 @@ def test_scheduled_load_runs_until_stopped_and_commits_group(ottla_broker: Broke
     finally:
         load.send_signal(signal.SIGTERM)
         load.communicate(timeout=RUN_S)
-    assert load.returncode == 128 + signal.SIGTERM
+    assert load.returncode == 0

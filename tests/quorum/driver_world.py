@@ -24,6 +24,7 @@ from ottla.metadata.publisher import MetadataPublisher
 from ottla.metadata.records import ApiMessageAndVersion, versioned
 from ottla.protocol.codec import read_message
 from ottla.protocol.header import encode_response
+from ottla.protocol.messages.api_versions import ApiVersionsResponse
 from ottla.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from ottla.protocol.registry import API, ApiKey
 from ottla.quorum.config import LocalReplica, QuorumConfig
@@ -58,6 +59,7 @@ class ServiceDispatcher:
             ApiKey.BEGIN_QUORUM_EPOCH: service.begin_quorum_epoch,
             ApiKey.END_QUORUM_EPOCH: service.end_quorum_epoch,
             ApiKey.DESCRIBE_QUORUM: service.describe,
+            ApiKey.API_VERSIONS: lambda _: ApiVersionsResponse(),
         }
         self._later: dict[ApiKey, Any] = {
             ApiKey.FETCH: service.fetch,

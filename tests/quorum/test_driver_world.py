@@ -51,6 +51,33 @@ def test_cluster_starts_and_all_nodes_publish_committed_records(voters: int, obs
     assert set(world.acknowledged) <= set(active(world).publisher.image.topics)
 
 
+@pytest.mark.parametrize("asked", [1, 4])
+def test_missing_majority_is_named_with_its_voters(asked: int) -> None:
+    world = World(1, 3, 1)
+    world.run(10.0)
+    found: list[str | None] = []
+
+    def ask() -> None:
+        driver = world.nodes[asked].driver
+        assert driver is not None
+        driver.service.describe_missing_majority(found.append)
+        driver.service.describe_missing_majority(found.append)
+
+    world.nodes[2].kill()
+    ask()
+    world.run(3.0, submits=False)
+    assert found == [None, None], "two of three voters are a majority"
+    found.clear()
+    world.nodes[3].kill()
+    ask()
+    world.run(3.0, submits=False)
+    text = (
+        f"the metadata quorum has no majority: 1 of 3 voters answer node {asked} (1 at node-1:{PORT}), 2 are needed; "
+        f"no answer from 2 at node-2:{PORT}, 3 at node-3:{PORT}: start 1 of them, or restore their network"
+    )
+    assert found == [text, text]
+
+
 @pytest.mark.parametrize("seed", size((5,), tuple(range(6))))
 def test_nothing_acknowledged_is_lost_under_faults(seed: int) -> None:
     world = World(seed, 3 + 2 * (seed % 3 == 2), observers=seed % 2)

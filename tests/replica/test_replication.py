@@ -465,6 +465,14 @@ class TestElections:
         world.settle(2, 3)
         assert (world.latest(2).error_code, world.latest(2).offset) == (0, 2)
 
+    def test_follower_lists_its_log_end_for_debugging(self, make_world: MakeWorld) -> None:
+        world = make_world()
+        world.produce(1, b"a").result()
+        world.settle(1, 2, 3)
+        assert world.latest(2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        found = world.latest(2, replica_id=-2)
+        assert (found.error_code, found.offset) == (0, 1)
+
     def test_a_replica_that_lost_its_tail_catches_up(self, make_world: MakeWorld) -> None:
         world = make_world()
         for number in range(30):

@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.describe_producers import (
+    DescribeProducersPartition,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+)
 from ottla.record.builder import RecordData, build_batch
 from ottla.record.control import EndMarker
 from ottla.replica.partition import READ_COMMITTED, Partition
 
-from .world import World
+from .world import TOPIC, World
 
 MakeWorld = Callable[..., World]
 
@@ -79,6 +84,24 @@ def test_followers_have_transaction_state_of_leader(make_world: MakeWorld) -> No
     assert len(state(leader)[2]) == 2
     for node in (2, 3):
         assert state(world.nodes[node].partition()) == state(leader)
+
+
+def producers_on(world: World, node_id: int) -> DescribeProducersPartition:
+    request = DescribeProducersRequest(topics=[DescribeProducersTopic(name=TOPIC, partition_indexes=[0])])
+    found: DescribeProducersPartition = world.ask(node_id, request).message().topics[0].partitions[0]
+    return found
+
+
+def test_every_replica_describes_its_producers(make_world: MakeWorld) -> None:
+    world = make_world()
+    write(world.nodes[1].partition(), 7)
+    world.settle(1, 2, 3)
+    for node in (1, 2, 3):
+        assert [one.producer_id for one in producers_on(world, node).active_producers] == [7]
+    world.nodes[2].partition().mark_offline()
+    assert producers_on(world, 2).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    world.start(4)
+    assert producers_on(world, 4).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.promise("T5")

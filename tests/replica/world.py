@@ -566,9 +566,10 @@ class World:
         )
         return self.ask(node_id, request, version).message().responses[0].partitions[0]
 
-    def latest(self, node_id: int, version: int = 11) -> ListOffsetsPartitionResponse:
+    def latest(self, node_id: int, version: int = 11, *, replica_id: int = -1) -> ListOffsetsPartitionResponse:
         asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])])
+        topics = [ListOffsetsTopic(name=TOPIC, partitions=[asked])]
+        request = ListOffsetsRequest(replica_id=replica_id, topics=topics)
         return self.ask(node_id, request, version).message().topics[0].partitions[0]
 
     # --- what tests wait for ---------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.registry import API, VERSIONS, ApiKey
+from ottla.server.metadata.topic_creation import OnDemandCounts, TopicCreation
 from ottla.server.requests.forwarding import FORWARD_TIMEOUT_S, ControllerChannel, RequestOrigin
 from ottla.server.requests.principals import unpack_principal
 
@@ -146,6 +147,17 @@ def test_one_try_there(world: World) -> None:
     assert world.answers[0][1] is None
     assert world.codes()[1] is ErrorCode.STALE_BROKER_EPOCH
     assert isinstance(world.answers[2][1], TimeoutError)
+
+
+def test_topic_on_demand_has_counts_of_its_broker(world: World) -> None:
+    unused: Any = None
+    creation = TopicCreation(unused, world.channel, unused, OnDemandCounts(partitions=3, replication_factor=2))
+    creation.create_on_demand(["t"], RequestOrigin("User:ann", "client", "10.0.0.1"))
+    ((_, envelope, _),) = world.connections[0].asked
+    frame = bytes(envelope.request_data)
+    header = parse_request_header(frame, 0, len(frame))
+    request, _ = read_message(CreateTopicsRequest, header.api_version, frame, header.body_start, len(frame))
+    assert [(topic.num_partitions, topic.replication_factor) for topic in request.topics] == [(3, 2)]
 
 
 def test_heartbeat_does_not_wait_behind_requests_of_clients(world: World) -> None:

@@ -94,6 +94,15 @@ def test_retention_notifies_readers(make_server: Callable[..., Server]) -> None:
     assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_idle_producers_expire_at_their_own_interval(make_server: Callable[..., Server]) -> None:
+    server = make_server(producer_id_expiration_check_interval_ms="20", producer_id_expiration_ms="1")
+    client = server.connect()
+    client.create_topic("t")
+    client.produce("t", b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    producers = server.broker.parts.replicas.find("t", 0).log.producers
+    server.run_until(lambda: not len(producers))
+
+
 @pytest.mark.promise("D3")
 def test_a_log_is_flushed_by_time(server: Server, client: Connection) -> None:
     client.create_topic("t", flush_ms="1")

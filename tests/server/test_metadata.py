@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -248,6 +249,15 @@ def test_log_dirs(server: Server, client: Connection, version: int) -> None:
     one = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="a", partitions=[0])])
     (result,) = client.ask(one, version).results
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in result.topics] == [("a", [0])]
+
+
+def test_directory_is_full_after_a_write_without_space(server: Server, client: Connection) -> None:
+    health = server.broker.parts.logs.directories[0].health
+    (before,) = client.ask(DescribeLogDirsRequest(topics=[]), 4).results
+    assert before.usable_bytes > 0
+    health.note_error(OSError(errno.EDQUOT, "quota exceeded"), "an append")
+    (result,) = client.ask(DescribeLogDirsRequest(topics=[]), 4).results
+    assert (result.error_code, result.usable_bytes, result.total_bytes) == (0, 0, before.total_bytes)
 
 
 @pytest.mark.parametrize("version", [10, 11])

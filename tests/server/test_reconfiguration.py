@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.common.errors import ErrorCode, OperatorError
+from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.protocol.messages import alter_configs
+from ottla.protocol.messages.describe_quorum import (
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumTopic,
+)
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -16,6 +21,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
 )
 from ottla.server.requests.dispatch import RequestDispatcher
 from ottla.server.wiring.apis import broker_apis
+from ottla.storage.files.names import METADATA_TOPIC
 
 from .harness import MemoryChannel, join
 
@@ -45,6 +51,40 @@ class Elsewhere:
             self.server.run_until(lambda: bool(channel.answers))
         answer = channel.answers.pop() if parts is None else join(parts)
         self.server.loop.call_soon(done, answer[4:], None)
+
+
+class Unreachable:
+    """No controller is reached."""
+
+    local = False
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+
+    def forward(self, data: bytes, principal: str, client_host: str, done: Any, timeout_s: float) -> None:
+        assert timeout_s < 5, "an administrator waits for the reason"
+        self.server.loop.call_soon(done, None, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+
+
+class QuorumWithoutMajority:
+    @property
+    def service(self) -> Any:
+        return self
+
+    def describe_missing_majority(self, done: Any) -> None:
+        done("voter 2 does not answer")
+
+
+def test_describe_quorum_names_a_missing_majority(server: Any) -> None:
+    client = server.connect()
+    contexts = server.broker.contexts
+    contexts.quorum = contexts.quorum._replace(quorum=QuorumWithoutMajority())
+    dispatcher = RequestDispatcher(contexts.dispatcher._replace(controller=Unreachable(server)), broker_apis(contexts))
+    client.dispatcher = lambda: dispatcher
+    topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition(partition_index=0)])
+    response = client.ask(DescribeQuorumRequest(topics=[topic]), 2)
+    assert response.error_code == ErrorCode.BROKER_NOT_AVAILABLE
+    assert response.error_message == "voter 2 does not answer"
 
 
 @pytest.fixture(params=["here", "elsewhere"])

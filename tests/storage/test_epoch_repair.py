@@ -43,6 +43,25 @@ class Store:
         lines = "".join(f"{epoch} {offset}\n" for epoch, offset in entries)
         self.disk.write_bytes(FILE, f"0\n{len(entries)}\n{lines}".encode())
 
+    def _last_batch(self) -> tuple[str, bytearray, int]:
+        """Path and bytes of the active segment, and the position of its last batch's leader epoch."""
+        path = self.log.segments[-1].data.path
+        data = bytearray(self.disk.read_bytes(path))
+        position = following = 0
+        while following < len(data):
+            position = following
+            following += 12 + struct.unpack_from(">i", data, position + 8)[0]
+        return path, data, position + 12
+
+    def last_epoch(self) -> int:
+        _, data, at = self._last_batch()
+        return int(struct.unpack_from(">i", data, at)[0])
+
+    def write_last_epoch(self, epoch: int) -> None:
+        path, data, at = self._last_batch()
+        struct.pack_into(">i", data, at, epoch)
+        self.disk.write_bytes(path, bytes(data))
+
     def written(self) -> list[str]:
         return self.disk.read_bytes(FILE).decode().splitlines()[2:]
 
@@ -79,6 +98,57 @@ def test_first_entry_that_starts_too_late_is_moved(full):
     full.stop_and_write((4, 2), *WHOLE[1:])
     full.disk.unlink("/data/.kafka_cleanshutdown")
     assert full.open().epochs.entries() == WHOLE
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        [(4, 0), (6, 2), (7, 10), (9, 14)],  # two batches early
+        [(4, 0), (6, 5), (7, 10), (9, 14)],  # within a batch
+        [(4, 0), (6, 6), (7, 10), (9, 11)],
+        [(6, 0), (7, 10), (9, 14)],  # the entry before it is missing too
+        [(4, 0), (6, 1), (7, 2), (9, 14)],
+    ],
+    ids=str,
+)
+def test_entries_that_start_too_early_are_moved(full, damaged):
+    full.stop_and_write(*damaged)
+    log = full.open()
+    assert log.add_missing_epochs()
+    assert log.epochs.entries() == WHOLE
+    assert not log.add_missing_epochs()
+    full.manager.shutdown()
+    assert full.written() == [f"{epoch} {offset}" for epoch, offset in WHOLE]
+
+
+@pytest.mark.parametrize(
+    "damaged", [[(4, 0), (6, 4), (7, 10), (9, 14)], [(4, 0), (6, 6), (7, 10), (8, 12), (9, 14)]], ids=str
+)
+def test_single_batch_does_not_move_an_entry(full, damaged):
+    full.stop_and_write(*damaged)
+    log = full.open()
+    assert not log.add_missing_epochs(), "the batch may have a damaged epoch"
+
+
+@pytest.mark.parametrize("start", [15, 17, 1 << 40])
+def test_wrong_start_does_not_change_the_last_batch(store, start):
+    for epoch, batches in ((4, 7), (9, 1)):
+        store.fill(batches, epoch)
+    store.stop_and_write((4, 0), (9, start))
+    store.disk.unlink("/data/.kafka_cleanshutdown")
+    log = store.open()
+    assert log.epochs.entries() == [(4, 0), (9, 14)]
+    assert store.last_epoch() == 9
+
+
+def test_last_batch_gets_the_epoch_of_its_entry(store):
+    """The entry of a leader without records starts at the log end, so that the batch is wrong."""
+    store.fill(8, 8)
+    store.stop_and_write((8, 0), (9, 16))
+    store.write_last_epoch(9)
+    store.disk.unlink("/data/.kafka_cleanshutdown")
+    assert store.open().epochs.entries() == [(8, 0)]
+    assert store.last_epoch() == 8
 
 
 @pytest.mark.parametrize("lost", [WHOLE[:1], WHOLE[:2], WHOLE[1:2], WHOLE[2:3], WHOLE[1:3]], ids=str)

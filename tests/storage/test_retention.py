@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from ottla.storage.directory.directory_retention import SEGMENTS_A_STEP
+from ottla.storage.directory.directory_retention import SEGMENTS_A_STEP, producer_expiration_steps
 from ottla.storage.files.checkpoints import read_offsets
 from ottla.storage.files.log_config import LogConfig
 
@@ -137,10 +137,11 @@ def test_idle_producers_expire(fakes, disk, clock):
     batch = fakes.make_batch(clock.now_ms, producer_id=1, producer_epoch=0, base_sequence=0)
     log.append_as_leader(batch, 0, len(batch), 0)
     clock.now_ms += HOUR - 1
-    run_retention(manager)
-    assert len(log.producers) == 1
+    assert list(producer_expiration_steps([log], clock.now_ms)) == [0]
     clock.now_ms += 1
     run_retention(manager)
+    assert len(log.producers) == 1
+    assert list(producer_expiration_steps([log], clock.now_ms)) == [1]
     assert len(log.producers) == 0
 
 

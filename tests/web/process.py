@@ -30,7 +30,8 @@ def console(folder: Path, *arguments: str) -> Iterator[str]:
         yield wait_for(ready, process)
     finally:
         process.terminate()
-        process.wait(WAIT_S)
+        exit_code = process.wait(WAIT_S)
+    assert exit_code == 0
 
 
 def wait_for(ready: Path, process: subprocess.Popen[bytes] | None = None) -> str:

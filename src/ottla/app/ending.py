@@ -2,8 +2,9 @@
 
 The message is a line of JSON if the command logs JSON.
 
-Exit codes: 0 success (also when the reader of a pipe has closed it), 1 failure, 2 wrong usage or environment (an
-unknown option, an unreachable broker, a full disk), 130 interrupted, 143 terminated.
+Exit codes: 0 success (also when the reader of a pipe has closed it, and when SIGTERM ends a command without an end of
+its own), 1 failure, 2 wrong usage or environment (an unknown option, an unreachable broker, a full disk), 130
+interrupted, 143 terminated.
 Unexpected exceptions are defects and do print a traceback.
 """
 

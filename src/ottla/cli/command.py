@@ -39,6 +39,9 @@ _PROPERTIES = "client properties"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_ENDLESS = "ottla.cli.command.endless"
+
+
 class Command(click.Command):
     """A command with an "Examples" section in its help; signals interrupt it cleanly."""
 
@@ -57,7 +60,12 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         with interruptible():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt as error:
+                if error.args != (signal.SIGTERM,) or not ctx.meta.get(_ENDLESS):
+                    raise
+                return None
 
 
 class Group(click.Group):
@@ -86,6 +94,14 @@ class Group(click.Group):
 
             raise click.UsageError(f"No such command {name!r}{did_you_mean(name, self.commands) or '.'}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def run_until_terminated() -> None:
+    """Let SIGTERM end the current command with exit code 0, as `ottla start`.
+
+    For a command without an end of its own: a service manager stops it by this signal, and nothing is left undone.
+    """
+    click.get_current_context().meta[_ENDLESS] = True
 
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

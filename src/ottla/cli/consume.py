@@ -18,6 +18,7 @@ from ottla.cli.command import (
     notify,
     open_cluster,
     partition_count,
+    run_until_terminated,
     security,
     settings_option,
 )
@@ -145,6 +146,8 @@ def consume(
         starts, ends = _offset_range(cluster, keys, span, isolation, in_group=group_id is not None)
         if ends is None and sys.stderr.isatty():
             _notify_wait(cluster, names, starts, span, group_id)
+    if ends is None and max_records is None and timeout is None:
+        run_until_terminated()
     settings: dict[str, Any] = {"ends": ends, "client_id": CLIENT_ID, "isolation": isolation, "notify": notify}
     limits: dict[str, Any] = {"max_records": max_records, "idle_timeout_s": timeout}
     if group_id is None:

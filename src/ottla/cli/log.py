@@ -63,7 +63,7 @@ def log() -> None:
 def dirs(replicas: bool, as_json: bool, bootstrap_server: str) -> None:
     """Show the data directories of brokers.
 
-    For each directory of a live broker: replicas, size, usable and total bytes, and errors.
+    For each directory of a live broker: replicas, size, usable and total bytes, and whether it is full or offline.
     """
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.log_directories.all()
@@ -73,6 +73,7 @@ def dirs(replicas: bool, as_json: bool, bootstrap_server: str) -> None:
                 {
                     "broker": directory.node_id,
                     "path": directory.path,
+                    "state": directory.state,
                     "error": directory.error,
                     "total_bytes": directory.total_bytes,
                     "usable_bytes": directory.usable_bytes,
@@ -105,7 +106,7 @@ def dirs(replicas: bool, as_json: bool, bootstrap_server: str) -> None:
                 sum(directory.sizes.values()),
                 directory.usable_bytes,
                 directory.total_bytes,
-                directory.error or "ok",
+                directory.state,
                 directory.path,
             )
             for directory in found

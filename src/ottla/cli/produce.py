@@ -35,6 +35,7 @@ from ottla.cli.times import Seconds
 from ottla.common.errors import ErrorCode, KafkaError, OttlaError
 
 if TYPE_CHECKING:
+    from ottla.client.admin.cluster import Cluster
     from ottla.client.librdkafka.producer import RecordProducer
     from ottla.client.librdkafka.transactional_producer import TransactionalProducer
 
@@ -260,13 +261,17 @@ def _undelivered(
 
 
 def _broker_reason(bootstrap_server: str, topic: str, partition: int, acks: str) -> str | None:
-    """The reason why brokers take no records of a partition (-1: any), from the metadata; None if there is none."""
+    """The reason why brokers take no records of a partition (-1: any); None if there is none.
+
+    librdkafka retries errors and reports the timeout only, so that the state of brokers is read here.
+    """
     from ottla.client.wire.model import ResourceType
 
     try:
         with open_cluster(bootstrap_server) as cluster:
             partitions = cluster.topics.get(topic).partitions
             (entry,) = cluster.configs.describe(ResourceType.TOPIC, topic, ["min.insync.replicas"])
+            full = _full_directories(cluster)
     except (OttlaError, ValueError):
         return None
     minimum = int(entry.value or 1)
@@ -279,7 +284,22 @@ def _broker_reason(bootstrap_server: str, topic: str, partition: int, acks: str)
                     f"NOT_ENOUGH_REPLICAS: {topic}-{each.index} has {counted(len(each.isr), 'in-sync replica')}, and "
                     f"min.insync.replicas is {minimum}"
                 )
+            path = full.get((each.leader, topic, each.index))
+            if path is not None:
+                return (
+                    f"KAFKA_STORAGE_ERROR: directory {path} of broker {each.leader}, the leader of "
+                    f"{topic}-{each.index}, is full: free space there"
+                )
     return None
+
+
+def _full_directories(cluster: Cluster) -> dict[tuple[int, str, int], str]:
+    """Paths of full directories by broker and the partitions in them; empty if DESCRIBE of the cluster is denied."""
+    try:
+        directories = cluster.log_directories.all()
+    except OttlaError:
+        return {}
+    return {(each.node_id, *position): each.path for each in directories if each.is_full for position in each.sizes}
 
 
 @contextmanager

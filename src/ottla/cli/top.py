@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import CLIENT_ID, Command, connection_options, print_json, print_table, security
+from ottla.cli.command import (
+    CLIENT_ID,
+    Command,
+    connection_options,
+    print_json,
+    print_table,
+    run_until_terminated,
+    security,
+)
 from ottla.cli.metrics_token import read_token
 from ottla.cli.times import Seconds
 from ottla.common.errors import OperatorError
@@ -67,6 +75,8 @@ def top(
     from ottla.client.admin.cluster import Cluster
     from ottla.client.views.client_usage import metrics_addresses
 
+    if not once:
+        run_until_terminated()
     addresses = None if metrics_text is None else metrics_addresses(metrics_text)
     token = None if metrics_token_file is None else read_token(metrics_token_file, "--metrics-token-file")
     chosen = [view for view in VIEWS if view_name in (None, view.name)]

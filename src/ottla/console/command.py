@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.command import Command, connection_options
+from ottla.cli.command import Command, connection_options, run_until_terminated
 from ottla.cli.schema_options import registry_options
 from ottla.common.errors import OperatorError
 
@@ -99,4 +99,5 @@ def console(
         metrics_urls,
         metrics_token_file,
     )
+    run_until_terminated()
     serve(options, stop_with_pipe)

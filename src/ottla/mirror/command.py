@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.command import Command, json_option, notify, print_json
+from ottla.cli.command import Command, json_option, notify, print_json, run_until_terminated
 from ottla.cli.times import Seconds
 from ottla.mirror.option_values import PLACE, SKIP, STOP
 
@@ -152,6 +152,8 @@ def mirror(
         raise click.UsageError(
             "--share and --once exclude each other: a mirror that stops leaves its partitions to the others"
         )
+    if not wanted.once:
+        run_until_terminated()
     report = _Report(as_json=as_json)
     Mirror(Endpoint(source, source_security), Endpoint(target, target_security), wanted, notify, report).run()
 

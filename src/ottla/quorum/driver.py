@@ -143,7 +143,7 @@ class QuorumDriver:
         if self._service is None:
             from ottla.quorum.service import QuorumService
 
-            self._service = QuorumService(self, self._runtime, self._quorum.cluster_id)
+            self._service = QuorumService(self, self._runtime, self._quorum.cluster_id, self._network)
         return self._service
 
     @property

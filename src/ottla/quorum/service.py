@@ -13,12 +13,13 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.ids import ZERO_UUID
 from ottla.common.platform.clock import TimerHandle
 from ottla.common.platform.endpoint import format_address
+from ottla.common.platform.peer import PeerNetwork
 from ottla.common.platform.runtime import NodeRuntime
 from ottla.metadata.log import LeaderAndEpoch, SubmitDone
 from ottla.net.peer_messages import MessageDone
@@ -58,6 +59,9 @@ from ottla.quorum.rpc import (
 from ottla.quorum.snapshot_file import SnapshotId
 from ottla.quorum.voter_changes import voter_change_error
 from ottla.storage.files.names import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from ottla.quorum.reachability import FoundMajority, VoterProbe
 
 MAX_WAIT_MS = 30_000
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -127,10 +131,25 @@ class QuorumService:
     stopped.
     """
 
-    __slots__ = ("_clock", "_cluster_id", "_pool", "_probing", "_replica", "_scheduler", "_waiting")
+    __slots__ = (
+        "_clock",
+        "_cluster_id",
+        "_network",
+        "_pool",
+        "_probe",
+        "_probing",
+        "_replica",
+        "_scheduler",
+        "_waiting",
+    )
 
-    def __init__(self, replica: ServedReplica, runtime: NodeRuntime, cluster_id: str) -> None:
+    def __init__(
+        self, replica: ServedReplica, runtime: NodeRuntime, cluster_id: str, network: PeerNetwork | None = None
+    ) -> None:
+        """Without a `network` this node is the only voter."""
         self._replica = replica
+        self._network = network
+        self._probe: VoterProbe | None = None
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._pool = runtime.pool
@@ -362,6 +381,18 @@ class QuorumService:
             nodes = [QuorumNode(node_id=voter.voter_id, listeners=raft_endpoints(voter)) for voter in raft.state.voters]
         topic = DescribeQuorumTopicResponse(topic_name=METADATA_TOPIC, partitions=[partition])
         return DescribeQuorumResponse(topics=[topic], nodes=nodes)
+
+    def describe_missing_majority(self, done: FoundMajority) -> None:
+        """Ask all voters whether they answer; `done` gets a sentence for an operator, None if a majority does."""
+        state = self._replica.raft.state
+        if self._network is None or not state.voters:
+            done(None)
+            return
+        if self._probe is None:
+            from ottla.quorum.reachability import VoterProbe  # imported here: for quorums without a leader
+
+            self._probe = VoterProbe(self._network)
+        self._probe.describe(state.voters, state.replica.node_id, done)
 
     def add_voter(self, request: AddRaftVoterRequest, respond: Callable[[AddRaftVoterResponse], None]) -> None:
         """Make a caught-up observer a voter."""

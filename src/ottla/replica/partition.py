@@ -305,8 +305,8 @@ class Partition:
         leadership.followers[replica_id].resting = resting
         return True
 
-    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raise KafkaError unless this broker leads in the epoch that the client expects (KIP-320)."""
+    def check_leader(self, current_leader_epoch: int = NO_EPOCH, *, or_follower: bool = False) -> None:
+        """Raise KafkaError unless this broker leads, or follows, in the epoch that the client expects (KIP-320)."""
         if self.offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         if current_leader_epoch != NO_EPOCH:
@@ -314,7 +314,7 @@ class Partition:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             if current_leader_epoch > self.state.leader_epoch:
                 raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if not self.is_leader:
+        if not self.is_leader and not or_follower:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _answer_all(self) -> None:
@@ -328,9 +328,8 @@ class Partition:
             self.check_leader(current_leader_epoch)
         elif self.state.leader_id == NO_LEADER or self.node_id not in self.state.replicas:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        elif current_leader_epoch != NO_EPOCH and current_leader_epoch != self.state.leader_epoch:
-            older = current_leader_epoch < self.state.leader_epoch
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        elif current_leader_epoch != NO_EPOCH:
+            self.check_leader(current_leader_epoch, or_follower=True)
 
     def stop(self) -> None:
         """Answer all waiting requests: the partition is deleted or moves away."""

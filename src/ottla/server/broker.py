@@ -73,6 +73,7 @@ from ottla.server.wiring.contexts import Contexts
 from ottla.server.wiring.controller_gauges import register_controller_gauges, register_write_behind_lag
 from ottla.server.wiring.gauges import register_gauges
 from ottla.server.wiring.metadata_follower import MetadataFollower
+from ottla.storage.directory.directory_retention import producer_expiration_steps
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.directory.log_manager import DEFAULT_OPEN_FILES, LogManager
 from ottla.storage.files.log_config import LogConfig
@@ -650,6 +651,12 @@ class Broker:
             logs.retention_steps,
             SlicedWork(self._runtime.clock, self._runtime.scheduler),
             initial_delay_ms=config.get_int("log.initial.task.delay.ms"),
+        )
+        self._steps.add_sliced(
+            "expiration of producers",
+            config.get_int("producer.id.expiration.check.interval.ms"),
+            lambda: producer_expiration_steps(list(logs.all_logs()), self._runtime.clock.time_ms()),
+            SlicedWork(self._runtime.clock, self._runtime.scheduler),
         )
         add("log flush", flush_interval_ms, lambda: logs.flush_due(pool))
         add("offset checkpoints", offsets_interval_ms, lambda: _write_due(offsets))

@@ -75,6 +75,12 @@ def _directories(cluster: Cluster) -> Iterator[ClusterProblem]:
                 f"directory {each.path} of broker {each.node_id} is offline ({each.error})",
                 "repair or replace its disk and restart the broker",
             )
+        elif each.is_full:
+            yield ClusterProblem(
+                f"directory {each.path} of broker {each.node_id} is full, and writes to it fail",
+                "free space there or enlarge its file system; to free space in Ottla, lower retention.ms or "
+                "retention.bytes of the topics that `ottla log dirs --replicas` shows; writes resume without a restart",
+            )
 
 
 def _voters(cluster: Cluster) -> Iterator[ClusterProblem]:

@@ -22,6 +22,8 @@ LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 """ListOffsets: the offset of the record with the largest timestamp (KIP-734)."""
 NO_OFFSET = -1
+FULL_BYTES = 1 << 20
+"""A directory with fewer usable bytes is full: batches may have this size."""
 
 GONE_MS = 10_000
 """A replica of the metadata log that is silent for longer is shown as gone: others fetch several times a second."""
@@ -192,6 +194,16 @@ class LogDirectory(NamedTuple):
     total_bytes: int | None
     usable_bytes: int | None
     sizes: Mapping[TopicPartition, int]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more records; false for one that does not report its free space."""
+        return self.error is None and self.usable_bytes is not None and self.usable_bytes < FULL_BYTES
+
+    @property
+    def state(self) -> str:
+        """`ok`, `full`, or the error of one that is offline."""
+        return self.error or ("full" if self.is_full else "ok")
 
 
 class KeyFreeRange(NamedTuple):

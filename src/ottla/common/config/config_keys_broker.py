@@ -152,7 +152,8 @@ _TOPICS = [
         "auto.create.topics.enable",
         ConfigType.BOOLEAN,
         True,
-        "Create a missing topic when a client requests its metadata and allows creation.",
+        "Create a missing topic when a client requests its metadata and allows creation, with this broker's "
+        "num.partitions and default.replication.factor.",
         importance=Importance.HIGH,
     ),
     _fixed("delete.topic.enable", ConfigType.BOOLEAN, True, "Allow topics to be deleted.", importance=Importance.HIGH),
@@ -493,19 +494,6 @@ _NETWORK = [
         2000,
         "Maximum number of partitions in one DescribeTopicPartitions response.",
         at_least(1),
-    ),
-    _dynamic(
-        "producer.id.expiration.ms",
-        ConfigType.INT,
-        24 * HOUR_MS,
-        "Time since a producer's last write after which its sequence numbers are removed.",
-        at_least(1),
-    ),
-    _dynamic(
-        "transaction.partition.verification.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Verify with the transaction coordinator before a transaction's first write to a partition (KIP-890).",
     ),
 ]
 

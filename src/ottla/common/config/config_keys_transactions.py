@@ -1,4 +1,4 @@
-"""Broker settings of transactions: names, types and defaults of Apache Kafka 4.4, texts our own."""
+"""Broker settings of transactions and producers: names, types and defaults of Apache Kafka 4.4, texts our own."""
 
 from __future__ import annotations
 
@@ -79,5 +79,31 @@ TRANSACTION_CONFIGS = [
         100,
         "Maximum time that the broker retries on behalf of a producer; after it the producer gets a retriable error.",
         low=0,
+    ),
+    ConfigKey(
+        "transaction.partition.verification.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Verify with the transaction coordinator before a transaction's first write to a partition (KIP-890).",
+        None,
+        Importance.HIGH,
+        UpdateMode.CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "producer.id.expiration.ms",
+        ConfigType.INT,
+        24 * HOUR_MS,
+        "Time since a producer's last write after which its sequence numbers are removed.",
+        at_least(1),
+        Importance.HIGH,
+        UpdateMode.CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "producer.id.expiration.check.interval.ms",
+        ConfigType.INT,
+        600_000,
+        "Time between removals of expired producers.",
+        at_least(1),
+        internal=True,
     ),
 ]

@@ -108,7 +108,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "Ottla has no such component to tune",
         "controller.performance.always.log.threshold.ms controller.performance.sample.period.ms "
         "controller.quorum.fetch.max.bytes internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes "
-        "internal.metadata.max.batch.size.in.bytes producer.id.expiration.check.interval.ms "
+        "internal.metadata.max.batch.size.in.bytes "
         "server.max.startup.time.ms unclean.leader.election.interval.ms",
     ),
     (

@@ -179,4 +179,6 @@ def _used(directory: LogDirectory) -> float:
 def _directory_state(directory: LogDirectory) -> Node:
     if directory.error is not None:
         return html.badge(directory.error, "bad")
+    if directory.is_full:
+        return html.badge("full", "bad")
     return html.badge("nearly full", "warning") if _used(directory) > NEARLY_FULL else html.badge("online", "good")

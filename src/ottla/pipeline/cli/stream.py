@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import Command, connection_options, counted, json_option, notify, print_json, security
+from ottla.cli.command import (
+    Command,
+    connection_options,
+    counted,
+    json_option,
+    notify,
+    print_json,
+    run_until_terminated,
+    security,
+)
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, spark_options
 from ottla.pipeline.spark.session import is_local, open_session, parallelism, require_extra
@@ -68,6 +77,8 @@ def stream(
     from ottla.pipeline.stream.definition import read_definition
     from ottla.pipeline.stream.run import SESSION_SETTINGS, StreamJob, default_checkpoint, run_stream
 
+    if not once:
+        run_until_terminated()
     definition = read_definition(file)
     settings = {**SESSION_SETTINGS, **conf}
     if is_local(master):  # each state partition adds cost to every batch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.command import connection_options, counted, json_option, print_json
+from ottla.cli.command import connection_options, counted, json_option, print_json, run_until_terminated
 from ottla.pipeline.cli.options import (
     PLAN_OPTIONS,
     TableLocation,
@@ -81,6 +81,7 @@ class TableRun:
         if self.schedule is None:
             run()
         else:
+            run_until_terminated()
             repeat(parse_schedule(self.schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
 
     def _progress_line(self) -> AbstractContextManager[ProgressLine | None]:

@@ -1,13 +1,14 @@
 """Automatic topic creation: topics requested by clients on demand, and internal topics of the broker.
 
-On-demand topics have the broker's defaults; `coordination.internal_topic` defines the internal ones.
+On-demand topics have this broker's partition and replica counts, which may differ from the controller's;
+`coordination.internal_topic` defines the internal ones.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.logs import RATE_LIMITED
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BROKER_DEFAULT = -1
+MAX_REPLICATION_FACTOR = (1 << 15) - 1
+"""The field of CreateTopics has two bytes; default.replication.factor has no bound."""
 MAX_ON_DEMAND = 1000
 """Maximum of on-demand topics without the controller's response."""
 CREATION_TIMEOUT_S = 5.0
@@ -30,15 +32,31 @@ Problems = dict[str, KafkaError]
 """Creation errors by topic name."""
 
 
+class OnDemandCounts(NamedTuple):
+    """Counts of a topic that a client creates by asking for it."""
+
+    partitions: int
+    """num.partitions"""
+    replication_factor: int
+    """default.replication.factor, at most MAX_REPLICATION_FACTOR"""
+
+
 class TopicCreation:
     """Creates topics through the controller. Owner of the pending on-demand creations."""
 
-    __slots__ = ("_arrivals", "_controller", "_metadata", "on_demand")
+    __slots__ = ("_arrivals", "_controller", "_counts", "_metadata", "on_demand")
 
-    def __init__(self, metadata: MetadataCache, controller: ControllerChannel, arrivals: TopicReadyWaiters) -> None:
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        controller: ControllerChannel,
+        arrivals: TopicReadyWaiters,
+        counts: OnDemandCounts,
+    ) -> None:
         self._metadata = metadata
         self._controller = controller
         self._arrivals = arrivals
+        self._counts = counts
         self.on_demand: set[str] = set()
         """Names being created for clients."""
 
@@ -90,9 +108,10 @@ class TopicCreation:
                 logger.warning("auto-creation of topic %r failed: %s", name, error, extra=RATE_LIMITED)
 
         under_way.update(wanted)
+        partitions, replication_factor = self._counts
         self.create(
             [
-                CreatableTopic(name=name, num_partitions=BROKER_DEFAULT, replication_factor=BROKER_DEFAULT)
+                CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
                 for name in wanted
             ],
             created,

@@ -115,6 +115,22 @@ class CacheHit(Protocol[ContextT_contra]):
         """Note the request with this body."""
 
 
+Explained = Callable[[BaseException | None], None]
+"""Called with the error of a request that did not reach a controller."""
+
+
+class Explanation(Protocol[ContextT_contra]):
+    """Finds the reason why no controller was reached.
+
+    Implementation: `server.handlers.quorum.describe_quorum.explain`.
+    """
+
+    def __call__(
+        self, context: ContextT_contra, request: Request, error: BaseException | None, done: Explained, /
+    ) -> None:
+        """Call `done` with `error`, or with one that names the reason to a client that may know it."""
+
+
 class Api(Generic[ContextT_contra]):
     """One API. See `RawApi` and `SchemaApi`.
 
@@ -153,7 +169,8 @@ class SchemaApi(Api[ContextT_contra]):
     `forwarded`: the active controller serves it; other brokers forward the request. A `BrokerPrevalidate` instead of
     True also forwards, and checks the request first. With `cache_inputs`, responses without an error are cached
     (`response_cache`), and `cache_hit` notes the requests that get them. With a `division`, a request that names many
-    items is answered part by part (`stepped`).
+    items is answered part by part (`stepped`). With an `explanation`, the request waits only for `EXPLAINED_TIMEOUT_S`
+    for a controller, and its error then names the reason.
     """
 
     __slots__ = (
@@ -162,6 +179,7 @@ class SchemaApi(Api[ContextT_contra]):
         "cache_inputs",
         "divisions",
         "error_response",
+        "explanation",
         "forwarded",
         "guard",
         "handle",
@@ -189,6 +207,12 @@ class SchemaApi(Api[ContextT_contra]):
         self.cache_inputs = cache_inputs
         self.cache_hit = cache_hit
         self.divisions: tuple[Division, ...] = ()
+        self.explanation: Explanation[ContextT_contra] | None = None
+
+    def explained(self, explanation: Explanation[ContextT_contra]) -> SchemaApi[ContextT_contra]:
+        """The row with an explanation for requests that reach no controller."""
+        self.explanation = explanation
+        return self
 
     def divided(self, *divisions: Division) -> SchemaApi[ContextT_contra]:
         """The row with divisions; the first that fits a request is used."""

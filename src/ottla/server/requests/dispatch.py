@@ -43,7 +43,7 @@ from ottla.security.authorizer import StandardAuthorizer
 from ottla.server.requests.api import ApiBinding, RawApi, SchemaApi
 from ottla.server.requests.authorization import DENIED, DENIED_TEXT
 from ottla.server.requests.failures import Failures
-from ottla.server.requests.forwarding import ControllerChannel
+from ottla.server.requests.forwarding import EXPLAINED_TIMEOUT_S, ControllerChannel
 from ottla.server.requests.request import Request
 from ottla.server.requests.request_limits import RequestLimits
 from ottla.server.requests.response_cache import Key, ResponseCache
@@ -331,12 +331,12 @@ class RequestDispatcher:
                 if refusal is not None:
                     return self._build(entry, request, lambda: refusal)
             if not self._context.controller.local:
-                self._forward(request, bytes(buffer[start:end]))
+                self._forward(entry, api, request, bytes(buffer[start:end]))
                 return None
 
         return self._build(entry, request, lambda: self._serve_steps(entry, api, request)) or None
 
-    def _forward(self, request: Request, data: bytes) -> None:
+    def _forward(self, entry: _Entry, api: SchemaApi[Any], request: Request, data: bytes) -> None:
         """Forward a request to the active controller; its response goes to the client unchanged.
 
         After a prevalidation only the remaining items are forwarded, and the refused ones are added to the response.
@@ -353,7 +353,18 @@ class RequestDispatcher:
             elif not request.channel.closed:
                 self.finish_parked(request, [_SIZE.pack(len(response)), response])
 
-        self._context.controller.forward(data, request.principal, request.channel.client_host, answered)
+        controller, explanation = self._context.controller, api.explanation
+        if explanation is None:
+            controller.forward(data, request.principal, request.channel.client_host, answered)
+            return
+
+        def explained(response: bytes | None, error: BaseException | None) -> None:
+            if response is not None:
+                answered(response, None)
+            else:
+                explanation(entry.context, request, error, lambda reason: answered(None, reason))
+
+        controller.forward(data, request.principal, request.channel.client_host, explained, EXPLAINED_TIMEOUT_S)
 
     def _serve_steps(self, entry: _Entry, api: SchemaApi[Any], request: Request) -> object | None:
         """Run guard and handler; returns a generator if the request is large."""
@@ -387,7 +398,7 @@ class RequestDispatcher:
             if refusal is not None:
                 return refusal
             if not self._context.controller.local:
-                self._forward(request, frame)
+                self._forward(entry, api, request, frame)
                 return None
         response = self._serve_steps(entry, api, request)
         if isinstance(response, Generator):

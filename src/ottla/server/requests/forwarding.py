@@ -41,6 +41,8 @@ ATTEMPT_TIMEOUT_S = 5.0
 """Timeout of one try: a controller that is silent for longer is probably no longer active."""
 FORWARD_TIMEOUT_S = 30.0
 """Total time for a client's request, like `request.timeout.ms` of Apache Kafka's brokers."""
+EXPLAINED_TIMEOUT_S = 3.0
+"""Total time for a client's request whose error explains why there is no controller. An election is shorter."""
 
 Error = BaseException | None
 ForwardDone = Callable[[bytes | None, Error], None]
@@ -148,13 +150,20 @@ class ControllerChannel:
         """Whether the active controller is in this process, so that nothing has to be forwarded."""
         return self._controller is not None and self._controller.active
 
-    def forward(self, request: bytes, principal: str, client_host: str, done: ForwardDone) -> None:
+    def forward(
+        self,
+        request: bytes,
+        principal: str,
+        client_host: str,
+        done: ForwardDone,
+        timeout_s: float = FORWARD_TIMEOUT_S,
+    ) -> None:
         """Send a client's request, header included, with its principal; deliver its response, header included."""
 
         def attempt(answered: ControllerDone) -> None:
-            self._enclose(request, principal, client_host, answered, FORWARD_TIMEOUT_S)
+            self._enclose(request, principal, client_host, answered, timeout_s)
 
-        self._repeat(attempt, done, FORWARD_TIMEOUT_S)
+        self._repeat(attempt, done, timeout_s)
 
     def _enclose(self, request: bytes, principal: str, host: str, answered: ForwardDone, timeout_s: float) -> None:
         """One try with an envelope."""

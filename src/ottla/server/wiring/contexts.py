@@ -24,7 +24,7 @@ from ottla.server.handlers.share.context import ShareContext
 from ottla.server.handlers.share.partition_context import SharePartitionContext
 from ottla.server.handlers.transactions.context import TransactionContext
 from ottla.server.metadata.metadata_cache import MetadataCache
-from ottla.server.metadata.topic_creation import TopicCreation
+from ottla.server.metadata.topic_creation import MAX_REPLICATION_FACTOR, OnDemandCounts, TopicCreation
 from ottla.server.requests.controller_requests import ControllerQueue
 from ottla.server.requests.dispatch import DispatcherContext
 from ottla.server.requests.off_loop_work import OffLoopWork
@@ -62,7 +62,11 @@ class Contexts:
         metadata = MetadataCache(config.node_id, cluster_id, parts.publisher, control.metadata.log)
         limits = RequestLimits(parts.publisher)
         decisions = ControllerQueue(control.controller, parts.replicas)
-        self.topics = parts.share_groups.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals)
+        counts = OnDemandCounts(
+            config.get_int("num.partitions"), min(config.get_int("default.replication.factor"), MAX_REPLICATION_FACTOR)
+        )
+        self.topics = TopicCreation(metadata, control.channel, parts.topic_arrivals, counts)
+        parts.share_groups.topics = self.topics
         closed_listeners: list[Callable[[Channel], None]] = []
         self.dispatcher = DispatcherContext(
             clock=node_runtime.clock,

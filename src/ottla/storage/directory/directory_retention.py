@@ -1,9 +1,9 @@
-"""Retention of all logs of one data directory, in steps."""
+"""Retention of all logs of one data directory, and the expiration of producers, in steps."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ottla.common.errors import KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
@@ -13,6 +13,12 @@ logger = logging.getLogger(__name__)
 
 SEGMENTS_A_STEP = 32
 """Segments that retention deletes in one step: each costs up to four renames, together a few milliseconds."""
+
+
+def producer_expiration_steps(logs: Sequence[Log], now_ms: int) -> Iterator[int]:
+    """Remove expired producers, one log a step: each yields the number of producers removed."""
+    for log in logs:
+        yield log.remove_expired_producers(now_ms)
 
 
 class DirectoryRetention:
@@ -25,7 +31,7 @@ class DirectoryRetention:
         self._sizes_at_last_pass: dict[TopicPartition, int] = {}
 
     def steps(self, now: int) -> Iterator[int]:
-        """Delete expired segments and producers, and release idle reservations, at `now` in milliseconds.
+        """Delete expired segments, and release idle reservations, at `now` in milliseconds.
 
         Each step yields the number of segments taken out of use. Logs may be added, removed and changed between steps.
         Failures are logged and do not affect other logs.
@@ -41,7 +47,6 @@ class DirectoryRetention:
                 yield gone
             if self._logs.get(key) is not log:
                 continue
-            log.remove_expired_producers(now)
             size = log.log_end_offset
             if self._sizes_at_last_pass.get(key) == size:
                 log.release_idle_reserve()

@@ -64,6 +64,16 @@ class LeaderEpochCache:
         self.latest_epoch = self._epochs[-1]
         self.dirty = True
 
+    def start_later(self, epoch: int, start_offset: int | None) -> None:
+        """Start an entry later, before the next one; None removes it: batches before `start_offset` are older."""
+        at = self._epochs.index(epoch)
+        if start_offset is None:
+            del self._epochs[at], self._starts[at]
+            self.latest_epoch = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        else:
+            self._starts[at] = start_offset
+        self.dirty = True
+
     def must_be_written(self, log_end_offset: int) -> bool:
         """Return whether the file lacks a change, or an entry with records, that a start would need."""
         if self.dirty:

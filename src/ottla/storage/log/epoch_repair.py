@@ -1,11 +1,12 @@
-"""Repair of `leader-epoch-checkpoint`: entries for leader epochs of batches that the file lacks or that start too late.
+"""Repair of `leader-epoch-checkpoint`: entries that the file lacks, and entries that start too late or too early.
 
 Followers truncate by these entries, so a missing entry at the leader makes them truncate records that both have. Leader
 epochs never decrease within a log: all batches of an entry have its epoch if the last one has, and a binary search
 finds where an epoch begins. So a log of any size is checked with a few reads for each entry.
 
 A single batch that contradicts an entry may have a damaged epoch, which no CRC covers. An entry is added for two
-batches, or for one with an epoch that a second replica has at the same offset.
+batches, or for one with an epoch that a second replica has at the same offset. An entry starts too early if two batches
+from its start on have earlier epochs, or one that begins before its start: entries start where a batch does.
 
 Starts drop entries without batches (`loader`); damage is in `segment_scrub` and `header_repair`.
 """
@@ -69,17 +70,73 @@ def add_missing_entries(
     offsets: range,
     confirmed_epoch: int = UNDEFINED_EPOCH,
 ) -> bool:
-    """Add the result of `missing_entries` to `epochs`, and log it; `path` is that of the file. Returns whether any was.
+    """Correct `epochs` by `early_entries` and `missing_entries`, and log that; `path` is that of the file.
+
+    Returns whether any entry changed.
 
     Raises as `epoch_at`.
     """
+    early = early_entries(segments, epochs.entries(), offsets)
+    for leader_epoch, first_offset in early:
+        epochs.start_later(leader_epoch, first_offset)
+    if early:
+        shown = ", ".join(
+            f"leader epoch {epoch} {'has no batch' if offset is None else f'starts at offset {offset}'}"
+            for epoch, offset in early
+        )
+        logger.error("%s had entries before the batches of their epochs; they were corrected: %s", path, shown)
     missing = missing_entries(segments, epochs.entries(), offsets, confirmed_epoch)
     for leader_epoch, start_offset in missing:
         epochs.insert(leader_epoch, start_offset)
     if missing:
         shown = ", ".join(f"leader epoch {epoch} from offset {offset}" for epoch, offset in sorted(missing))
         logger.error("%s lacked entries for batches of its log; they were added: %s", path, shown)
-    return bool(missing)
+    return bool(missing or early)
+
+
+def early_entries(segments: LogSegments, entries: Sequence[EpochEntry], offsets: range) -> list[tuple[int, int | None]]:
+    """Return the epochs of entries that start too early, and where they start; None without a batch before the next
+    entry. The last entry may start at the log end.
+
+    Raises as `epoch_at`.
+    """
+    early: list[tuple[int, int | None]] = []
+    if len(entries) < 2:
+        return early  # starts with the log, and most logs have one: they cost no read
+    ends = [start for _, start in entries[1:]] + [offsets.stop]
+    for number, ((leader_epoch, start), end) in enumerate(zip(entries, ends, strict=True)):
+        first = epoch_at(segments, start) if start < end else None
+        if first is None or first.base_offset >= end or first.leader_epoch >= leader_epoch:
+            continue
+        begin = _epoch_start(segments, leader_epoch, start, end)
+        last = epoch_at(segments, begin - 1)
+        if last is None or not first.leader_epoch <= last.leader_epoch < leader_epoch:
+            continue  # damage
+        starts_within = first.base_offset < start != offsets.start
+        if last.base_offset == first.base_offset and not starts_within:
+            continue  # a single batch, which may have a damaged epoch
+        if begin < end:
+            found = epoch_at(segments, begin)
+            if found is not None and found.leader_epoch == leader_epoch:
+                early.append((leader_epoch, begin))
+        else:
+            early.append((leader_epoch, end if number == len(entries) - 1 else None))
+    return early
+
+
+def _epoch_start(segments: LogSegments, leader_epoch: int, start: int, end: int) -> int:
+    """Return the first offset in [start, end) of a batch with this epoch or a later one; `end` without one."""
+    low, high = start, end
+    while low < high:
+        middle = (low + high) // 2
+        found = epoch_at(segments, middle)
+        if found is None or found.base_offset >= end:
+            high = middle
+        elif found.leader_epoch >= leader_epoch:
+            high = max(low, min(found.base_offset, middle))
+        else:
+            low = found.last_offset + 1
+    return min(low, end)
 
 
 def missing_entries(

@@ -12,8 +12,9 @@ contradicting offset; one with a contradicting leader epoch stays, and is added 
 - A length is wrong if another one, a bit away, ends the batch at the end of the file or at another batch, and gives a
   correct CRC. The last batch of a log with too large a length would otherwise pass for the torn end of a write.
 - Leader epochs never decrease. Up to `epochs_known_to` each batch has that of its entry, unless the next batch
-  contradicts the entries as well: then the entries are wrong, and are read from the batches from there on. A batch
-  with the epoch of the next one may be right where its entry is not, so neither is changed.
+  contradicts the entries as well: then the entries are wrong, and are read from the batches from there on. The last
+  batch is right too if the file has its epoch with a start at which no batch can begin. A batch with the epoch of the
+  next one may be right where its entry is not, so neither is changed.
 
 Not repaired: batches that no neighbour contradicts; messages of formats v0 and v1, which have no leader epoch and only
 the offset of their last record; epochs above the cluster's current one (known to `replica.manager`).
@@ -22,6 +23,7 @@ the offset of their last record; epochs above the cluster's current one (known t
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.common.runbooks import DAMAGED_DATA
@@ -61,6 +63,7 @@ class UnchecksummedFields:
     __slots__ = (
         "_changed",
         "_epochs_known_to",
+        "_file_entries",
         "_following",
         "_is_contiguous",
         "_known_end",
@@ -79,8 +82,13 @@ class UnchecksummedFields:
         epochs_known_to: int,
         known_end: int,
         was_compacted: bool,
+        file_entries: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """`known_end`: the log is known to have reached it. `epochs` gets those of the batches during the scan."""
+        """`known_end`: the log is known to have reached it. `epochs` gets those of the batches during the scan.
+
+        `file_entries` are all (leader epoch, start offset) entries of the file, in `epochs` or not.
+        """
+        self._file_entries = file_entries
         self._partition = partition
         self._known_end = known_end
         self._is_contiguous = not was_compacted
@@ -201,6 +209,9 @@ class UnchecksummedFields:
         if (fits and self._agrees(own, base_offset)) or before <= own == known:
             return own, ""
         if following is None or behind is None:
+            if following is None and own > before and self._starts_at_no_batch(own, header, base_offset):
+                self.epochs.replace(base_offset, MAX_LONG, [(own, base_offset)])
+                return own, ""
             if is_noted and known == before:
                 return known, ""
         elif self._agrees(behind, following[BASE_OFFSET]):
@@ -217,6 +228,16 @@ class UnchecksummedFields:
         if own == behind:
             return before, f"leader epoch {own} at offset {base_offset}, {known} by {LEADER_EPOCH_CHECKPOINT}"
         return before, f"leader epoch {own} at offset {base_offset} comes after {before} and before {behind}"
+
+    def _starts_at_no_batch(self, leader_epoch: int, header: BatchHeader, base_offset: int) -> bool:
+        """Return whether the file has an entry of this epoch with a wrong start, so that the last batch is right.
+
+        It starts within this batch or above the log end. One at the log end may be of a leader without records.
+        """
+        end = base_offset + header[LAST_OFFSET_DELTA] + 1
+        return any(
+            epoch == leader_epoch and start > base_offset and start != end for epoch, start in self._file_entries
+        )
 
     def _rises_behind(self, frames: BatchFrames, following: BatchHeader, leader_epoch: int) -> bool:
         """Return whether the second batch from here on has `leader_epoch` or a later one."""

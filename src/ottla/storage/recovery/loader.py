@@ -345,6 +345,7 @@ def _recover(loading: _LoadState, gaps_end: int) -> int:
 
     options, first = loading.options, 0
     loading.batches = []
+    file_entries = loading.epochs.entries()
     # The file may have later epochs without any record, or with records that were truncated.
     loading.epochs.truncate_from_end(options.recovery_point)
     uncovered = UnchecksummedFields(
@@ -353,6 +354,7 @@ def _recover(loading: _LoadState, gaps_end: int) -> int:
         epochs_known_to=0 if loading.epochs_damaged else options.recovery_point,
         known_end=max(options.recovery_point, options.high_watermark),
         was_compacted=options.config.compacted or options.was_cleaned,
+        file_entries=file_entries,
     )
     if not loading.epochs_damaged:
         recovery_point = loading.options.recovery_point

@@ -87,6 +87,8 @@ def _described(
         except OSError as error:
             context.failures.warn("DescribeLogDirs", f"{directory.path}: {error}")
             code = ErrorCode.KAFKA_STORAGE_ERROR
+        if directory.health.is_full and code is ErrorCode.NONE:
+            usable_bytes = 0  # too little for a write, or a quota is used up that the file system does not report
     return DescribeLogDirsResult(
         error_code=code,
         log_dir=directory.path,

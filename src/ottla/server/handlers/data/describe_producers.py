@@ -55,9 +55,12 @@ def _refused(index: int, code: ErrorCode, text: str | None = None) -> DescribePr
 
 
 def _describe(context: DataContext, name: str, index: int) -> Generator[None, None, DescribeProducersPartition]:
-    """The producers known at the start, except those that expire before their step."""
+    """The producers known at the start, except those that expire before their step.
+
+    Followers answer too: a hanging transaction may be open on one replica only, and `--broker-id` of the tools asks it.
+    """
     partition = context.replicas.find(name, index)
-    partition.check_leader()
+    partition.check_leader(or_follower=True)
     answer = DescribeProducersPartition(partition_index=index)
     entries = partition.log.producers.entries()
     known = list(entries)

@@ -39,6 +39,8 @@ from ottla.server.requests.stepped import Division
 from ottla.storage.files.off_loop import Known, WouldBlock, run_off_loop
 
 CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
+"""Requester that accepts the answer of any replica, such as Apache Kafka's ReplicaVerificationTool."""
 FIRST_VERSION_WITH_ONE_OFFSET = 1
 
 _FIRST_VERSION_OF = {
@@ -143,7 +145,7 @@ def _find(
     if asked.timestamp < EARLIEST_PENDING_UPLOAD_TIMESTAMP:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     partition = context.replicas.find(topic, asked.partition_index)
-    partition.check_leader(asked.current_leader_epoch)
+    partition.check_leader(asked.current_leader_epoch, or_follower=message.replica_id == DEBUGGING_REPLICA_ID)
     if request.api_version < FIRST_VERSION_WITH_ONE_OFFSET:
         offsets = offsets_before(
             partition,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.quorum.context import QuorumContext
-from ottla.server.requests.api import SchemaApi, error_with_message
+from ottla.server.requests.api import Explained, SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 
@@ -16,10 +17,20 @@ def handle(context: QuorumContext, request: Request, message: DescribeQuorumRequ
     return context.service.describe(message)
 
 
+def explain(context: QuorumContext, request: Request, error: BaseException | None, done: Explained) -> None:
+    """Name a missing majority as BROKER_NOT_AVAILABLE: unlike an election, it does not end while a client retries."""
+    if not request.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        done(error)
+        return
+    context.service.describe_missing_majority(
+        lambda text: done(error if text is None else KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, text))
+    )
+
+
 DESCRIBE_QUORUM = SchemaApi(
     ApiKey.DESCRIBE_QUORUM,
     handle,
     error_with_message(DescribeQuorumResponse),
     needs=RequiredPermission(AclOperation.DESCRIBE, ResourceType.CLUSTER),
     forwarded=True,
-)
+).explained(explain)
