@@ -47,6 +47,7 @@
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make release                   build source archive, wheels, SBOM, checksums and notes in dist/, and try each wheel;
 #                                  ARGS='--python python3.12' for a single Python
+#   make deb                       build Debian packages in dist/debian, one for each Python; same ARGS
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
 #   make clean                     remove everything that other targets installed and built
 #
@@ -111,7 +112,7 @@ HELM := .cache/helm/helm
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/protocol/_hot.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx src/ottla/search/_byte_search.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat kafka-suites bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare release cluster clean
+.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat kafka-suites bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare release deb cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -302,6 +303,9 @@ $(HELM):
 
 release: .cache/release/requirements.txt
 	.cache/release/bin/python -m release $(ARGS)
+
+deb: .cache/release/requirements.txt
+	.cache/release/bin/python -m release --debian $(ARGS)
 
 cluster: $(VENV)/.base
 	$(BIN)/ottla start --brokers 3 --data-dir ./ottla-cluster $(ARGS)
