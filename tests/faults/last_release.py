@@ -19,7 +19,9 @@ REVISION_CHARACTERS = 12
 def last_release() -> str | None:
     """The commit of the last release; None if this is not a repository with its history."""
     described = _git("describe", "--tags", "--abbrev=0")
-    name = described.stdout.decode().strip() if described.returncode == 0 else RECORDED.read_text().strip()
+    if described.returncode and not RECORDED.exists():
+        return None
+    name = RECORDED.read_text().strip() if described.returncode else described.stdout.decode().strip()
     commit = _git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     return commit.stdout.decode().strip() if commit.returncode == 0 else None
 
