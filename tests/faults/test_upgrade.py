@@ -5,7 +5,6 @@ its feature levels, while an idempotent producer and a group of transactional co
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 
 from ottla import build_revision
 from ottla.client.admin.cluster import Cluster
-from ottla.common.config.feature_levels import METADATA_VERSION
+from ottla.client.wire.model import FeatureUpdate, UpgradeType
+from ottla.common.config.feature_levels import METADATA_VERSION, NEW_CLUSTER_LEVELS
 from ottla.common.errors import OttlaError
 
 from ..cluster.nodes import Node, Nodes, Place, eventually, of_the_quorum, on_loopback
@@ -46,13 +46,12 @@ class RollingChange:
 
     def raise_levels(self) -> None:
         """Raise the levels to those of a new cluster of this tree."""
-        before = self._metadata_level()
-        command = [sys.executable, "-m", "ottla", "cluster", "features", "upgrade", "--yes"]
-        done = subprocess.run(
-            [*command, "-b", self._nodes.bootstrap_servers], capture_output=True, text=True, timeout=WAIT_S, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert self._metadata_level() > before
+        with Cluster(self._nodes.bootstrap_servers) as cluster:
+            now = {name: info.level for name, info in cluster.features.all().items()}
+            raised = {name: level for name, level in NEW_CLUSTER_LEVELS.items() if level > now.get(name, 0)}
+            assert METADATA_VERSION in raised
+            cluster.features.update([FeatureUpdate(name, level, UpgradeType.UPGRADE) for name, level in raised.items()])
+            assert {name: cluster.features.all()[name].level for name in raised} == raised
 
     def _restart_next(self, python: str, revision: str | None) -> None:
         remaining = [node for node in self._nodes.nodes if node.place.python != python]
@@ -75,10 +74,6 @@ class RollingChange:
             return None
 
         return eventually(leader, "the quorum has a leader", WAIT_S)
-
-    def _metadata_level(self) -> int:
-        with Cluster(self._nodes.bootstrap_servers) as cluster:
-            return cluster.features.all()[METADATA_VERSION].level
 
 
 def revision_of(node: Node) -> str | None:
