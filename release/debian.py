@@ -31,7 +31,7 @@ sys.exit(main())
 
 
 class DebianRelease(NamedTuple):
-    """What the control file and the changelog of a package name."""
+    """Facts for the control file and the changelog of a package."""
 
     version: str
     python: str

@@ -1,6 +1,6 @@
-"""JSON schemas for kubeconform, from the OpenAPI definitions in the module `k8s.io/kubectl`, which Helm is built with.
+"""JSON schemas for kubeconform, from the OpenAPI definitions in the module `k8s.io/kubectl`, a dependency of Helm.
 
-kubeconform's own schemas are on a host that is no package registry. Each schema is one file without references to
+kubeconform's own schemas are not in a package registry. Each schema is one file without references to
 others. Unknown properties are errors. Definitions that the module lacks are below.
 """
 
@@ -101,7 +101,7 @@ def _strict(schema: Any) -> Any:
         copy["type"] = "object"
         copy.setdefault("additionalProperties", False)
     if "enum" in schema:
-        copy["enum"] = list(dict.fromkeys(schema["enum"]))  # some values are there twice, which is no JSON schema
+        copy["enum"] = list(dict.fromkeys(schema["enum"]))  # some values are there twice: kubeconform rejects that
     return copy
 
 
