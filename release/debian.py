@@ -61,7 +61,6 @@ def stage(root: Path, source: Path, release: DebianRelease) -> None:
     _write(root / "usr/lib/systemd/system" / UNIT, unit.replace("in /opt/ottla", f"in /{PREFIX}"))
     _write(root / "etc/ottla" / SETTINGS, (deploy / "debian" / SETTINGS).read_text())
     _write(documents / "copyright", (deploy / "debian" / "copyright").read_text())
-    _write(root / "usr/share/lintian/overrides/ottla", (deploy / "debian" / "lintian-overrides").read_text())
     _compress(documents / "changelog.gz", (source / "CHANGELOG.md").read_text())
     _compress(documents / "changelog.Debian.gz", _changelog(release))
     command = root / "usr/bin/ottla"
