@@ -5,6 +5,7 @@ It runs with the packages of this environment and with its pure modules, so noth
 
 from __future__ import annotations
 
+import compileall
 import io
 import subprocess
 import sys
@@ -33,6 +34,7 @@ def install(commit: str, folder: Path) -> str:
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
     (folder / "src/ottla/_revision.txt").write_text(commit[:REVISION_CHARACTERS] + "\n")
+    compileall.compile_dir(folder / "src", quiet=1)  # once, not in each broker at its start
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={folder}/src exec {sys.executable} "$@"\n')
     python.chmod(0o755)
