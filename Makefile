@@ -7,6 +7,7 @@
 #   make test-all [JOBS=2]         all tests, in their long form
 #   make test-changed [BASE=<rev>] tests that depend on files changed since BASE, nearest first, LIMIT=600 seconds
 #   make check                     format, lint, types, import contracts, generated documents: under two minutes
+#   make chart                     lint and render the Helm chart, and check it against the schemas of Kubernetes (needs Go)
 #   make licenses                  compare the licences of all installed packages with NOTICE
 #   make format                    format the code and apply the fixes of the linter
 #   make docs                      generate the configuration, cli, evidence and limits pages and docs/llms.txt
@@ -47,6 +48,7 @@
 #   make bench-compare BASE=<rev>  this checkout against another revision, by ratio
 #   make release                   build source archive, wheels, SBOM, checksums and notes in dist/, and try each wheel;
 #                                  ARGS='--python python3.12' for a single Python
+#   make deb                       build Debian packages in dist/debian, one for each Python; same ARGS
 #   make cluster                   three brokers on this machine, in ./ottla-cluster
 #   make clean                     remove everything that other targets installed and built
 #
@@ -105,13 +107,16 @@ CONNECTOR := .cache/compat/java-spark/pom.xml .cache/compat/spark/requirements.t
 
 # Renders the chart for Kubernetes.
 HELM := .cache/helm/helm
+# Checks rendered manifests, with schemas from the OpenAPI definitions of a module that Helm is built with.
+KUBECONFORM := .cache/kubeconform/kubeconform
+OPENAPI := .cache/kubeconform/v3
 
 # One stamp file per set of extras, rebuilt when the declarations, the pins or the compiled modules change. Only .base
 # compiles; the others add their extra to the installed package.
 DECLARED := pyproject.toml setup.py constraints.txt src/ottla/api/_messages.pyx src/ottla/protocol/_hot.pyx src/ottla/record/_batch.pyx src/ottla/record/_keys.pyx src/ottla/search/_byte_search.pyx
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-all test-changed check licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat kafka-suites bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare release cluster clean
+.PHONY: help demo unit test test-all test-changed check chart licenses format docs docs-site sim sim-many model chaos exactly-once cleaner-kills mirror-kills legacy-churn damage siege mutants exactly-once-stream exactly-once-load exactly-once-topic page-views compat kafka-suites bench bench-subset bench-quick bench-pipeline bench-micro-batch bench-cleaner bench-mirror bench-size bench-compare release deb cluster clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -175,7 +180,7 @@ test: $(VENV)/.test $(if $(call tested,pipeline),$(VENV)/.pipeline) $(if $(call 
 	@$(if $(NAMED),:,$(SELECT) short tests > $(VENV)/tests.txt)
 	$(RUN) $(if $(NAMED),,@$(VENV)/tests.txt) $(ARGS)
 
-test-all: $(VENV)/.test $(VENV)/.pipeline $(VENV)/.bench $(VENV)/.kerberos $(HELM)
+test-all: $(VENV)/.test $(VENV)/.pipeline $(VENV)/.bench $(VENV)/.kerberos $(HELM) $(KUBECONFORM) $(OPENAPI)
 	OTTLA_TESTS=all $(RUN) tests $(ARGS)
 
 test-changed: $(VENV)/.test $(VENV)/.pipeline $(VENV)/.bench $(VENV)/.kerberos
@@ -195,6 +200,9 @@ check: $(VENV)/.check licenses
 
 licenses: $(VENV)/.check
 	@$(BIN)/pip-licenses > $(VENV)/licenses.txt && echo "$$(($$(wc -l < $(VENV)/licenses.txt) - 1)) licences are allowed or named in NOTICE"
+
+chart: $(VENV)/.test $(HELM) $(KUBECONFORM) $(OPENAPI)
+	$(BIN)/pytest tests/app/test_chart_schemas.py tests/app/test_deploy.py -k 'chart or Chart' -rs $(ARGS)
 
 format: $(VENV)/.check
 	$(BIN)/ruff format
@@ -295,6 +303,13 @@ bench-compare: $(VENV)/.bench
 $(HELM):
 	-@command -v go > /dev/null && GOBIN=$(abspath $(@D)) go install helm.sh/helm/v3/cmd/helm@v3.22.0
 
+$(KUBECONFORM):
+	-@command -v go > /dev/null && GOBIN=$(abspath $(@D)) go install github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+
+$(OPENAPI):
+	-@command -v go > /dev/null && mkdir -p $(@D) && cp -r --no-preserve=mode "$$(go mod download -json k8s.io/kubectl@v0.37.0 \
+		| sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/testdata/openapi/v3" $@
+
 # In an environment of its own: nothing of it is installed with Ottla, and NOTICE does not name its licences.
 .cache/release/requirements.txt: release/requirements.txt | $(BIN)/python
 	@echo "Installing the tools of a release"
@@ -302,6 +317,9 @@ $(HELM):
 
 release: .cache/release/requirements.txt
 	.cache/release/bin/python -m release $(ARGS)
+
+deb: .cache/release/requirements.txt
+	.cache/release/bin/python -m release --debian $(ARGS)
 
 cluster: $(VENV)/.base
 	$(BIN)/ottla start --brokers 3 --data-dir ./ottla-cluster $(ARGS)

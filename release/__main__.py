@@ -2,7 +2,8 @@
 
 Everything is built from a clone of the current commit: first the source archive, then the wheels from that archive. A
 wheel for each interpreter has the compiled modules and a manylinux tag; one more wheel is pure. Each is installed from
-its file into an empty environment and used there. Nothing is published.
+its file into an empty environment and used there. Each wheel with compiled modules also becomes a Debian package, where
+dpkg is installed; `make deb` builds these packages only. Nothing is published.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from release.debian import EXTRAS, PREFIX, DebianRelease, stage
 from release.preconditions import (
     ReleaseError,
     clean_revision,
     interpreter,
+    minor_version,
     package_version,
     release_notes,
     supported_pythons,
@@ -81,6 +84,26 @@ class Builder:
             print(f"installed size{f' with {extra}' if extra else ''}: {(_size(environment) - empty) / MB:.0f} MB")
         return environment
 
+    def debian_package(self, python: str, wheel: Path, version: str) -> Path:
+        """A Debian package with a wheel and its dependencies, for machines with the same Python."""
+        root = Path(tempfile.mkdtemp(dir=self._work))
+        prefix = root / PREFIX
+        _run(python, "-m", "venv", "--without-pip", str(prefix))
+        constraints = ("--constraint", str(self._source / "constraints.txt"))
+        self._pip(prefix / "bin/python", "install", "--no-compile", *constraints, f"{wheel}[{EXTRAS}]")
+        release = DebianRelease(
+            version=version,
+            python=minor_version(python),
+            architecture=_run("dpkg", "--print-architecture").strip(),
+            maintainer=_run("git", "-C", str(self._source), "log", "-1", "--format=%cn <%ce>").strip(),
+            time=int(self._build_time),
+        )
+        stage(root, self._source, release)
+        package = self.files / release.file_name
+        options = ("--root-owner-group", "--build", str(root), str(package))
+        _run("dpkg-deb", *options, SOURCE_DATE_EPOCH=self._build_time)
+        return package
+
     def bill_of_materials(self, environment: Path, version: str) -> None:
         """Write a CycloneDX file with the packages of an environment and their licences."""
         project = ("--pyproject", str(self._source / "pyproject.toml"), "--mc-type", "application")
@@ -133,6 +156,12 @@ def release(pythons: list[str]) -> Path:
             wheel = builder.wheel(python, archive, pure=pure)
             print(f"\n{wheel.name}", flush=True)
             environment = builder.try_wheel(python, wheel, pure=pure)
+            if pure:
+                continue
+            if shutil.which("dpkg-deb") is None:
+                print("no Debian package: dpkg-deb was not found")
+            else:
+                print(builder.debian_package(python, wheel, version).name, flush=True)
         builder.bill_of_materials(environment, version)
         (builder.files / f"ottla-{version}-notes.txt").write_text(notes)
         _write_checksums(builder.files)
@@ -142,15 +171,35 @@ def release(pythons: list[str]) -> Path:
     return target
 
 
+def debian_packages(pythons: list[str]) -> Path:
+    """The directory with a Debian package for each interpreter, without a trial."""
+    revision = clean_revision(ROOT)
+    version = package_version(ROOT)
+    if shutil.which("dpkg-deb") is None:
+        raise ReleaseError("dpkg-deb was not found: build the packages on Debian or Ubuntu")
+    found = [interpreter(name) for name in pythons]
+    target = ROOT / "dist" / "debian"
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        builder = Builder(Path(work), revision)
+        archive = builder.source_archive()
+        for python in found:
+            wheel = builder.wheel(python, archive, pure=False)
+            shutil.copy(builder.debian_package(python, wheel, version), target)
+    return target
+
+
 def main() -> int:
     """Exit code 0, or 2 with the reason."""
     parser = argparse.ArgumentParser(prog="make release", description="Build and test the files of a release.")
     parser.add_argument("--python", action="append", metavar="NAME", help="interpreter  [default: all supported ones]")
+    parser.add_argument("--debian", action="store_true", help="build the Debian packages only, in dist/debian")
     options = parser.parse_args()
+    build = debian_packages if options.debian else release
     try:
-        target = release(options.python or [f"python{version}" for version in supported_pythons(ROOT)])
+        target = build(options.python or [f"python{version}" for version in supported_pythons(ROOT)])
     except ReleaseError as error:
-        print(f"make release: {error}", file=sys.stderr)
+        print(f"make {'deb' if options.debian else 'release'}: {error}", file=sys.stderr)
         return 2
     print(f"\n{target.relative_to(ROOT)}")
     for path in sorted(target.iterdir()):

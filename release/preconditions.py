@@ -51,5 +51,11 @@ def interpreter(name: str) -> str:
     raise ReleaseError(f"{name} was not found: install it with its module venv, or name interpreters with --python")
 
 
+def minor_version(python: str) -> str:
+    """The version of an interpreter, such as 3.11."""
+    command = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()

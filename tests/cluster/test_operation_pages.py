@@ -38,6 +38,7 @@ ELSEWHERE = {
     "ottla start --brokers 3": "tests/pipeline/test_readme.py",
     "ottla format --config host1.properties": "tests/cluster/test_three_hosts.py",
     "useradd": "tests/app/test_deploy.py",
+    "apt install ./ottla": "tests/suite/test_debian.py",
     "docker build": "tests/app/test_deploy.py",
     "ottla top -b": "tests/cli/test_top.py",
     "pip install": "tests/clients/test_client_metrics.py",

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -195,6 +195,16 @@ class Course:
         proxy.troubled = False
         self._compare()
         print(f"{self._feeder.count} records; {proxy.lost} answers lost, {proxy.late} late")
+
+    def run_beside(self, changes: Iterable[Callable[[], None]]) -> None:
+        """Make each change of the cluster after some steps of the copiers, then compare."""
+        self._feeder.start()
+        for change in changes:
+            self._progress(len(STEPS) * 3)
+            change()
+        self._progress(len(STEPS) * 3)
+        self._compare()
+        print(f"{self._feeder.count} records")
 
     def _compare(self) -> None:
         """Wait until all is copied; the output is the input."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -34,6 +35,11 @@ def test_version_without_changelog_entry_is_refused(version: str) -> None:
 
 def test_present_version_has_release_notes() -> None:
     assert release_notes((ROOT / "CHANGELOG.md").read_text(), package_version(ROOT))
+
+
+def test_chart_has_the_version_of_the_package() -> None:
+    chart = (ROOT / "deploy/helm/ottla/Chart.yaml").read_text()
+    assert re.findall(r'^(?:appV|v)ersion: "?([^"\n]+)"?$', chart, re.MULTILINE) == [package_version(ROOT)] * 2
 
 
 def test_tree_with_changes_is_refused(tmp_path: Path) -> None:
