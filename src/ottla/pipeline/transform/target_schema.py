@@ -115,18 +115,20 @@ def _fields_of(held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
 def _with_usable_columns(fields: pa.Schema, held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
     """The fields with a column name that the table has, or can add to its own."""
     columns = [column_name(field.name, reserved) for field in fields]
-    added = [name for name in columns if name not in held.names]
-    kept = set(usable_names([*held.names, *added])) & set(columns)
+    names = held.names
+    taken = set(names)  # pyarrow builds its list of names again at each use
+    kept = set(usable_names([*names, *(name for name in columns if name not in taken)])) & set(columns)
     named = pa.schema([field.with_name(name) for field, name in zip(fields, columns, strict=True) if name in kept])
     return pa.schema([c.with_name(field_name(c.name, reserved)) for c in with_paths_of_their_own(named, held)])
 
 
 def _require_fit(held: pa.Schema, wanted: dict[str, pa.DataType], table: Table) -> None:
+    types = {column.name: column.type for column in held}
     for name, type_ in wanted.items():
-        if name in held.names and widened(held.field(name).type, type_) is None:
+        if name in types and widened(types[name], type_) is None:
             raise OperatorError(
-                f"the schema declares {type_} for {name!r}, but the table {table.location} has "
-                f"{held.field(name).type}, which can't be widened to it; change the schema, or load into another table"
+                f"the schema declares {type_} for {name!r}, but the table {table.location} has {types[name]}, which "
+                "can't be widened to it; change the schema, or load into another table"
             )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ottla.pipeline.transform.access_log_decoder import SCHEMA as ACCESS_LOG_SCHEMA
 from ottla.pipeline.transform.access_log_decoder import AccessLogDecoder
-from ottla.pipeline.transform.csv_decoder import CsvDecoder, infer_csv_schema
+from ottla.pipeline.transform.csv_decoder import CsvDecoder, column_count, infer_csv_schema
 from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.json_decoder import JsonDecoder
 from ottla.pipeline.transform.json_inference import infer_json_schema
@@ -91,9 +91,11 @@ class CsvFormat:
         return None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        """The columns of an existing table settle the width: another sample can't change it."""
         if self.schema is not None:
             return self.schema
-        return infer_csv_schema(pa.chunked_array(samples.values(), pa.binary()).combine_chunks())
+        values = pa.chunked_array(samples.values(), pa.binary()).combine_chunks()
+        return infer_csv_schema(values, column_count(held.names))
 
     def decoder(self, fields: pa.Schema) -> Decoder:
         return CsvDecoder(fields, self.is_inferred)

@@ -63,7 +63,9 @@ def _widened_struct(held: pa.DataType, found: pa.DataType) -> pa.DataType | None
 
 def _placeable(held: pa.StructType, found: pa.StructType) -> list[pa.Field]:
     """The fields of `found` that a struct can have beside those of `held`: none that differs in case only from one."""
-    return [found.field(name) for name in usable_names([*held.names, *found.names]) if name in found.names]
+    names = found.names
+    new = set(names)  # pyarrow builds its list of names again at each use
+    return [found.field(name) for name in usable_names([*held.names, *names]) if name in new]
 
 
 def _is_list(type_: pa.DataType) -> bool:
