@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
@@ -14,9 +14,9 @@ from ottla.pipeline.transform.access_log_decoder import AccessLogDecoder
 from ottla.pipeline.transform.csv_decoder import CsvDecoder, column_count, infer_csv_schema
 from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.json_decoder import JsonDecoder
-from ottla.pipeline.transform.json_inference import infer_json_schema
+from ottla.pipeline.transform.json_inference import InferredFields, infer_json
 from ottla.pipeline.transform.regex_decoder import RegexDecoder, group_names
-from ottla.pipeline.transform.widening import adapted
+from ottla.pipeline.transform.widening import adapted, respelled
 from ottla.schemas.ids import IdLength, id_length
 
 Samples = Mapping[str, pa.Array]
@@ -47,10 +47,15 @@ class ValueFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
-    """`has_ids`: values begin with the id of a schema, as those of a registry do; it is skipped."""
+    """`has_ids`: values begin with the id of a schema, as those of a registry do; it is skipped.
+
+    `is_exact` and `exact_fields`: as in `json_inference.infer_json`.
+    """
 
     schema: pa.Schema | None = None
     has_ids: bool = False
+    is_exact: bool = True
+    exact_fields: frozenset[str] = frozenset()
 
     @property
     def is_inferred(self) -> bool:
@@ -61,11 +66,16 @@ class JsonFormat:
         return id_length if self.has_ids else None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        return self.infer(held, samples).schema
+
+    def infer(self, held: pa.Schema, samples: Samples) -> InferredFields:
         """Inferred fields are added to those of the table: a field that no sample has may still come."""
         if self.schema is not None:
-            return self.schema
+            return InferredFields(self.schema)
         values = chain.from_iterable(values.drop_null().to_pylist() for values in samples.values())
-        return with_fields(held, infer_json_schema(map(self._document, values)))
+        found = infer_json(map(self._document, values), is_exact=self.is_exact, exact_fields=self.exact_fields)
+        named = respelled(pa.struct(list(found.schema)), pa.struct(list(held)))
+        return replace(found, schema=with_fields(held, pa.schema(list(named))))
 
     def decoder(self, fields: pa.Schema) -> Decoder:
         return JsonDecoder(fields, self.has_ids, self.is_inferred)
