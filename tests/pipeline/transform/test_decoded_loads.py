@@ -167,6 +167,40 @@ def test_miscased_names_do_not_hide_fields(lake: Lake) -> None:
     assert lake.letters() == {}
 
 
+def test_fields_anywhere_in_first_load_get_columns(lake: Lake) -> None:
+    lake.produce(*(b'{"id":1}' for _ in range(2_000)), b'{"id":2,"rare":1}', *(b'{"id":3}' for _ in range(2_000)))
+    lake.load(INFERRED)
+    assert lake.rows()[2_000] == {"offset": 2_000, "id": 2, "rare": 1}
+
+
+def test_integers_before_fractions_are_doubles_by_default(lake: Lake) -> None:
+    default = open_format(DecodeOptions("json"))
+    lake.produce(b'{"price":10,"id":9007199254740993}')
+    lake.load(default)
+    lake.produce(*(b'{"price":10.5}' for _ in range(20)))
+    [row] = lake.load(default)
+    assert (row.rows, row.dead_rows) == (20, 0)
+    assert {name: str(lake.table.schema().field(name).type) for name in ("price", "id")} == {
+        "price": "double",
+        "id": "int64",
+    }
+
+
+def test_bad_values_are_kept_as_null_with_reason(lake: Lake) -> None:
+    lake.produce(b'{"id":1}', b'{"id":"x"}', b"\xff", None)
+    lake.load(INFERRED, keeps_bad=True)
+    reasons = [
+        {"reason": "the field 'id' is text, and its column of type int64", "text": '{"id":"x"}'},
+        {"reason": "the value is not UTF-8: invalid start byte at byte 0", "text": "\\xff"},
+    ]
+    found = [(row["id"], row["_corrupt"]) for row in lake.rows()]
+    assert found == [(1, None), (None, reasons[0]), (None, reasons[1]), (None, None)]
+    lake.produce(b'{"id":2,"_corrupt":1}', b"odd")
+    lake.load(INFERRED)
+    assert [(row["id"], row["_corrupt"], row["value__corrupt"]) for row in lake.rows()[4:]] == [(2, None, 1)]
+    assert list(lake.letters()) == [5]
+
+
 def test_csv_width_of_table_stays_in_later_loads(lake: Lake) -> None:
     """Broken rows, even where most of a load is broken, do not decide which rows are read."""
     lake.produce(b"1,a,2.5", b"2,b,3")

@@ -306,7 +306,9 @@ def test_values_of_a_registry_are_read_behind_their_ids() -> None:
 
 
 def test_names_match_without_case_and_own_spelling_first() -> None:
-    fields = pa.schema([("id", pa.int64()), ("n", pa.struct([("X", pa.int64()), ("l", pa.list_(pa.struct([("a", pa.string())])))]))])
+    fields = pa.schema(
+        [("id", pa.int64()), ("n", pa.struct([("X", pa.int64()), ("l", pa.list_(pa.struct([("a", pa.string())])))]))]
+    )
     decoder = JsonDecoder(fields)
     values = (
         b'{"ID":0,"id":1,"Id":2,"other":1}',
@@ -328,7 +330,7 @@ def test_spellings_in_each_other_are_bounded() -> None:
     for _ in range(30):
         type_ = pa.struct([("a", type_)])
     nested = b'{"a":' * 28 + b'{"A":{"a":1}}' + b"}" * 28
-    rows, bad = decode(nested.replace(b"A", b"a"), nested, decoder=JsonDecoder(pa.schema(list(type_))))
+    _, bad = decode(nested.replace(b"A", b"a"), nested, decoder=JsonDecoder(pa.schema(list(type_))))
     assert list(bad) == [1]
     assert "too many ways" in bad[1]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import Command, counted, security, size_text
+from ottla.cli.command import counted, security, size_text
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.cli.table_run import TableRun, run_text, with_table_run
 from ottla.pipeline.spark.session import parallelism, require_extra, require_spark
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline load --topics clicks --table lake/clicks",
         "ottla pipeline load -t clicks,orders --table lake/events --partition-by topic",
@@ -74,7 +75,7 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     from ottla.pipeline.transform.open_format import open_format
 
     settings = PlanSettings(parallelism=parallelism(run.master), **run.plan_options)
-    value_format = open_format(run.decode_options)
+    value_format = open_format(run.decode_options, exact_fields=partition_by)  # a double can't be a partition column
     target = run.open_table(partition_by)
     require_spark(run.master)  # before requests to brokers, and before the table is created
     group = f"ottla-load.{target.name}.{settings.pipeline_id}" if run.group is None else run.group

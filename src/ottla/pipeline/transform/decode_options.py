@@ -7,6 +7,8 @@ from pathlib import Path
 
 FORMATS = ("raw", "json", "avro", "protobuf", "csv", "regex", "access-log")
 
+NUMBERS = ("double", "exact")
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
@@ -18,3 +20,5 @@ class DecodeOptions:
     message: str | None = None
     schema_registry: str | None = None
     schema_registry_ca: Path | None = None
+    numbers: str | None = None
+    """One of NUMBERS."""

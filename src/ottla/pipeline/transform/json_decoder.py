@@ -5,10 +5,11 @@ can neither extend into the next one nor hide one: the sequence `}`, line feed, 
 in a string, where a line feed has to be escaped. So as many objects as values mean one object each.
 
 Fields without a column are ignored and counted, absent ones are null. Names match without regard to case, and a field
-that is spelled as its column comes first. A duplicate field makes the value bad if it has a column. NaN and Infinity are taken as floating point numbers, as Python and Java writers have them. A number is
-never rounded into an integer column, nor is text read as a number. Times are text in ISO 8601, in UTC where they name
-no zone; digits of a second beyond the column's unit are cut. A byte order mark in front of a value is skipped. The
-reader keeps its own stack, so nesting costs no recursion; ignored content has no depth limit but the value's size.
+that is spelled as its column comes first. A duplicate field makes the value bad if it has a column. NaN and Infinity
+are taken as floating point numbers, as Python and Java writers have them. A number is never rounded into an integer
+column, nor is text read as a number. Times are text in ISO 8601, in UTC where they name no zone; digits of a second
+beyond the column's unit are cut. A byte order mark in front of a value is skipped. The reader keeps its own stack, so
+nesting costs no recursion; ignored content has no depth limit but the value's size.
 """
 
 from __future__ import annotations

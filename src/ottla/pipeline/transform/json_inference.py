@@ -180,7 +180,7 @@ class _Shape:
 class _Types:
     """The column types of shapes, and the fields that have none."""
 
-    def __init__(self, is_exact: bool, exact_fields: frozenset[str]) -> None:  # noqa: FBT001
+    def __init__(self, is_exact: bool, exact_fields: frozenset[str]) -> None:
         self.left_out: dict[str, LeftOut] = {}
         self._is_exact = is_exact
         self._exact_fields = exact_fields

@@ -38,7 +38,7 @@ def value_count(array: pa.Array) -> int:
 def name_counts(text: pa.Array) -> dict[str, int]:
     """How often each name occurs in some JSON text."""
     parts = pc.split_pattern(text.cast(pa.binary()), b'"').values
-    if len(parts) < 2:  # noqa: PLR2004 - a name and what follows it
+    if len(parts) < 2:
         return {}
     names, following = parts.slice(0, len(parts) - 1), parts.slice(1)
     spaced = name_count(text) is None

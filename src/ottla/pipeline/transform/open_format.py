@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -17,22 +18,30 @@ from ottla.schemas.registry import SchemaRegistry
 from ottla.schemas.settings import open_registry, read_schema_bytes
 
 
-def open_format(options: DecodeOptions) -> ValueFormat | None:
-    """None for `raw`: values stay unchanged. Raises OperatorError for options that don't go together."""
+def open_format(options: DecodeOptions, exact_fields: Iterable[str] = ()) -> ValueFormat | None:
+    """None for `raw`: values stay unchanged. `exact_fields`: fields of JSON whose numbers are never inferred as double.
+
+    Raises OperatorError for options that don't go together.
+    """
     open_one, taken = _FORMATS[options.decode]
-    for name in ("schema", "pattern", "message", "schema_registry", "schema_registry_ca"):
+    for name in ("schema", "pattern", "message", "schema_registry", "schema_registry_ca", "numbers"):
         if getattr(options, name) is not None and name not in taken:
             users = [decode for decode, (_, options_) in _FORMATS.items() if name in options_]
             raise OperatorError(
                 f"--{name.replace('_', '-')} has no effect with --decode {options.decode}; use it with --decode "
                 + " or ".join(users)
             )
-    return open_one(options)
+    found = open_one(options)
+    return replace(found, exact_fields=frozenset(exact_fields)) if isinstance(found, JsonFormat) else found
 
 
 def _open_json(options: DecodeOptions) -> ValueFormat:
     has_ids = _registry(options) is not None
-    return JsonFormat(read_struct_type(options.schema) if options.schema else None, has_ids)
+    if options.schema is None:
+        return JsonFormat(None, has_ids, is_exact=options.numbers == "exact")
+    if options.numbers is not None:
+        raise OperatorError("--numbers applies to inferred fields, and --schema declares their types; omit one of them")
+    return JsonFormat(read_struct_type(options.schema), has_ids)
 
 
 def _open_avro(options: DecodeOptions) -> ValueFormat:
@@ -98,7 +107,7 @@ class OpenFormat(Protocol):
 NO_FIELDS = pa.schema([])
 _FORMATS: Mapping[str, tuple[OpenFormat, frozenset[str]]] = {
     "raw": (lambda _options: None, frozenset()),
-    "json": (_open_json, frozenset({"schema", "schema_registry", "schema_registry_ca"})),
+    "json": (_open_json, frozenset({"schema", "schema_registry", "schema_registry_ca", "numbers"})),
     "avro": (_open_avro, frozenset({"schema", "schema_registry", "schema_registry_ca"})),
     "protobuf": (_open_protobuf, frozenset({"schema", "message", "schema_registry", "schema_registry_ca"})),
     "csv": (_open_csv, frozenset({"schema"})),

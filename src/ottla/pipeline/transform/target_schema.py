@@ -7,33 +7,38 @@ take is refused before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from ottla.common.errors import RETRIABLE_ERRORS, KafkaError, OperatorError
-from ottla.common.kafka.topic_partition import TopicPartition
-from ottla.pipeline.model.decode import SCHEMA, DecodeError
+from ottla.pipeline.model.decode import SCHEMA, DecodeError, DecodeResult
 from ottla.pipeline.model.plan import ClusterView, OffsetRange
 from ottla.pipeline.sinks.table import Table, stored_schema
 from ottla.pipeline.sources.fetch import fetch_part
 from ottla.pipeline.transform.columns import (
+    CORRUPT_COLUMN,
+    CORRUPT_TYPE,
     RESERVED_COLUMNS,
     column_name,
     field_name,
     usable_names,
     with_paths_of_their_own,
 )
+from ottla.pipeline.transform.json_inference import InferredFields
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.schema_ids import encoded_values
-from ottla.pipeline.transform.value_format import Samples, ValueFormat
+from ottla.pipeline.transform.schema_report import SchemaReport
+from ottla.pipeline.transform.value_format import JsonFormat, Samples, ValueFormat
 from ottla.pipeline.transform.widening import adapted, widened
 from ottla.schemas.ids import IdLength
 
 SAMPLED_RANGES = 32
-SAMPLE_BYTES = 256 << 10
-SAMPLE_ROWS = 1_000
+SAMPLE_BYTES = 8 << 20
+"""Values of a topic that are inspected: all of a smaller load."""
+SAMPLED_PLACES = 16
+"""Places in a larger range, evenly spread, behind its first records."""
+SAMPLE_FETCH_BYTES = 256 << 10
 SAMPLE_WAIT_MS = 500
 
 
@@ -44,24 +49,39 @@ def settle(
     ranges: Iterable[OffsetRange],
     isolation: str,
     reserved: frozenset[str] = RESERVED_COLUMNS,
+    *,
+    report: SchemaReport | None = None,
+    keeps_bad: bool = False,
 ) -> RecordDecoder:
     """Create or widen the table for the records to load; returns their decoder. Raises OperatorError.
 
-    `reserved`: column names that a field gets only with a prefix.
+    `reserved`: column names that a field gets only with a prefix. `report` gets the new columns, and the fields that
+    have none. `keeps_bad`: records that can't be decoded stay in the table, with CORRUPT_COLUMN.
     """
     held = table.schema() if table.exists() else SCHEMA
     samples = sample_values(cluster, ranges, isolation, value_format.id_length)
-    fields = value_format.fields(_fields_of(held, reserved), samples)
-    fields = _with_usable_columns(fields, held, reserved)
+    inferred = _infer(value_format, _fields_of(held, reserved), samples)
+    fields = _with_usable_columns(inferred.schema, held, reserved)
     wanted = {column_name(field.name, reserved): field.type for field in fields}
+    if keeps_bad:
+        wanted[CORRUPT_COLUMN] = CORRUPT_TYPE
     if not value_format.is_inferred:
         _require_fit(held, wanted, table)
     is_there = table.exists()
     schema = _widen(table, held, wanted) if is_there else stored_schema(table.format, _with_columns(held, wanted))
+    if report is not None:
+        names = set(held.names)
+        report.add(inferred, fields, [name for name in wanted if name not in names])
     types = {field_name(c.name, reserved): c.type for c in schema if c.name not in reserved}
     rows = pa.schema([column for column in schema if column.name in SCHEMA.names or column.name in wanted])
     decoder = value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields]))
     return RecordDecoder(decoder, rows, value_format.id_length, reserved)
+
+
+def _infer(value_format: ValueFormat, held: pa.Schema, samples: Samples) -> InferredFields:
+    if isinstance(value_format, JsonFormat):
+        return value_format.infer(held, samples)
+    return InferredFields(value_format.fields(held, samples))
 
 
 def settle_fields(
@@ -75,36 +95,65 @@ def settle_fields(
 def sample_values(
     cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str, id_length: IdLength | None = None
 ) -> Samples:
-    """Values at the start and near the end of ranges, a bounded number of each topic, in the form for decoders."""
-    found: dict[str, list[pa.Array]] = {}
-    sampled: dict[str, set[TopicPartition]] = {}
+    """All values of ranges up to SAMPLE_BYTES of each topic, else some, in the form for decoders.
+
+    Half of those of a larger range are its first, the others are at places that are evenly spread over the rest.
+    """
+    by_topic: dict[str, list[OffsetRange]] = {}
     for whole in ranges:
-        key = (whole.topic, whole.partition)
-        places = sampled.setdefault(whole.topic, set())
-        if len(places) >= SAMPLED_RANGES:
-            continue
-        places.add(key)
-        for offset in sorted({whole.start_offset, max(whole.start_offset, whole.end_offset - SAMPLE_ROWS)}):
-            batches = _sample(cluster, whole, offset, isolation)
-            found.setdefault(whole.topic, []).extend(encoded_values(batch, id_length) for batch in batches)
-    return {topic: pa.chunked_array(values, pa.binary()).combine_chunks() for topic, values in found.items()}
+        by_topic.setdefault(whole.topic, []).append(whole)
+    found: dict[str, pa.Array] = {}
+    for topic, wholes in by_topic.items():
+        sampled = wholes[:: -(-len(wholes) // SAMPLED_RANGES)]
+        batches = [
+            encoded_values(batch, id_length)
+            for whole in sampled
+            for batch in _sample(cluster, whole, isolation, SAMPLE_BYTES // len(sampled))
+        ]
+        found[topic] = pa.chunked_array(batches, pa.binary()).combine_chunks()
+    return found
 
 
-def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> list[pa.RecordBatch]:
-    """Sampled batches; empty if the range can't be read, which the task that reads it reports.
+def _sample(cluster: ClusterView, whole: OffsetRange, isolation: str, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Batches of about `max_bytes` at most."""
+    offset, taken = whole.start_offset, 0
+    while offset < whole.end_offset and taken < max_bytes // 2:
+        part = _fetch(cluster, whole, offset, isolation, max_bytes - taken)
+        if part is None or part.next_offset <= offset:
+            return
+        yield from (_first(batch, max_bytes) for batch in part.batches)
+        offset, taken = part.next_offset, taken + max(part.body_bytes, 1)
+    left = whole.end_offset - offset
+    at_once = max(max_bytes // 2 // SAMPLED_PLACES, 1)
+    for number in range(SAMPLED_PLACES if left else 0):
+        place = max(offset, whole.end_offset - left * (SAMPLED_PLACES - number) // SAMPLED_PLACES)
+        if place < whole.end_offset and (part := _fetch(cluster, whole, place, isolation, at_once)):
+            yield from (_first(batch, max_bytes // SAMPLED_PLACES) for batch in part.batches)
+            offset = max(offset, part.next_offset)
+
+
+def _first(batch: pa.RecordBatch, max_bytes: int) -> pa.RecordBatch:
+    """The first rows of a batch that decompression made larger than `max_bytes`."""
+    size = batch.column("value").nbytes
+    return batch if size <= max_bytes else batch.slice(0, max(batch.num_rows * max_bytes // size, 1))
+
+
+def _fetch(
+    cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str, max_bytes: int
+) -> DecodeResult | None:
+    """Some records from `offset` on; None if they can't be read, which the task that reads them reports.
 
     Raises KafkaError for a broker that does not answer: fields of an unseen sample would be missing silently.
     """
-    some = replace(whole, end_offset=min(whole.end_offset, offset + SAMPLE_ROWS))
+    size = min(max_bytes, SAMPLE_FETCH_BYTES)
     try:
-        part = fetch_part(cluster, some, offset, isolation, max_bytes=SAMPLE_BYTES, max_wait_ms=SAMPLE_WAIT_MS)
+        return fetch_part(cluster, whole, offset, isolation, max_bytes=size, max_wait_ms=SAMPLE_WAIT_MS).decoded
     except DecodeError:
-        return []
+        return None
     except KafkaError as error:
         if error.code in RETRIABLE_ERRORS:
             raise
-        return []
-    return part.decoded.batches
+        return None
 
 
 def _fields_of(held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
