@@ -158,7 +158,6 @@ def _source(top: _Section, view: str, found: Any, directory: Path) -> SourceDefi
         pattern=section.text("pattern") or None,
         message=section.text("message") or None,
         schema_registry=section.text("schema_registry") or None,
-        numbers="exact" if section.text("decode") == "json" and not schema else None,
     )
     watermark, deduplicate = section.duration("watermark"), section.texts("deduplicate")
     if deduplicate and not watermark:

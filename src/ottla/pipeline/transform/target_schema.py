@@ -92,6 +92,11 @@ def settle_fields(
     return _with_usable_columns(fields, SCHEMA, RESERVED_COLUMNS)
 
 
+def given_fields(value_format: ValueFormat) -> pa.Schema:
+    """As `settle_fields`, for fields that a schema file names. Raises OperatorError."""
+    return _with_usable_columns(value_format.fields(pa.schema([]), {}), SCHEMA, RESERVED_COLUMNS)
+
+
 def sample_values(
     cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str, id_length: IdLength | None = None
 ) -> Samples:
