@@ -27,7 +27,7 @@ from ottla.pipeline.cli.pipeline_command import retriable
 from ottla.pipeline.cli.sql import SMALL_RESULT_ROWS, duckdb_hint, sql
 from ottla.pipeline.load.driver import LoadSummary
 from ottla.pipeline.model.plan import LoadPlan, OffsetRange
-from ottla.pipeline.model.results import ResultFile, as_records, printable
+from ottla.pipeline.model.results import ResultFile, as_records, printable, write_csv
 from ottla.pipeline.operations.progress import ProgressLine, progress_text
 from ottla.pipeline.sinks.delta import DeltaTarget
 from ottla.pipeline.spark import session
@@ -249,6 +249,16 @@ def test_a_result_that_parquet_can_not_hold(tmp_path: Path) -> None:
 def test_table_names_differing_in_case_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="two tables would be named 'Clicks'"):
         view_names([DeltaTarget(tmp_path / "a" / "Clicks"), DeltaTarget(tmp_path / "b" / "clicks")])
+
+
+def test_maps_of_results_are_objects() -> None:
+    kind = pa.map_(pa.string(), pa.list_(pa.struct([("m", pa.map_(pa.int64(), pa.string()))])))
+    found = pa.table({"m": pa.array([[("a", [{"m": [(1, "x")]}, None])], [], None], kind)})
+    values = [{"a": [{"m": {"1": "x"}}, None]}, {}, None]
+    assert as_records(found) == [{"m": value} for value in values]
+    stream = io.StringIO()
+    write_csv(found, stream)
+    assert stream.getvalue().splitlines()[1] == '"{""a"": [{""m"": {""1"": ""x""}}, null]}"'
 
 
 def test_values_of_results() -> None:
