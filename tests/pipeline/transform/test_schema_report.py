@@ -1,4 +1,4 @@
-"""Counts of what a load leaves out: fields without a column, bad values by reason."""
+"""Counts of a load: fields without a column, bad values by reason."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     cannot be decoded, or that does not fit the columns, goes to TABLE/_dead_letters with the reason.
 
     --decode adds columns beside those of Kafka. Without --schema, the fields of JSON and CSV are inferred from the
-    records, all of them up to 8 MiB a topic, and new fields are added to the table as they appear. JSON names match
+    records, all of them up to 4 MiB a topic, and new fields are added to the table as they appear. JSON names match
     without regard to case. A CSV field is text unless all inspected values are plain numbers or booleans: codes such as
     02134, +49, 0x1A, 1e5 and nan stay text. An existing table settles the width of CSV. A field with the name
     of a Kafka column gets the prefix value_. A later load may decode differently: the table then has the columns of

@@ -1,4 +1,4 @@
-"""Commands of `ottla pipeline`: errors as a JSON object for schedulers, and exit codes that tell retries from fixes.
+"""Commands of `ottla pipeline`: errors as JSON for schedulers, and exit codes that separate retries from fixes.
 
 An unreachable broker or store is a failure that a retry may fix (exit code 1) and not one of the operator (2), since
 schedulers run these commands unattended.

@@ -1,4 +1,4 @@
-"""What a load reports about its schema and its values: new columns, fields without a column, bad values by reason.
+"""Report of a load about its schema and values: new columns, fields without a column, bad values by reason.
 
 The driver fills a SchemaReport while it settles the schema. Each task fills a Tally while it decodes, and returns it as
 text in its manifest row. Both count a bounded number of names.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ class SchemaReport:
         """Add inferred fields, of which `fields` have columns."""
         kept = set(fields.names)
         refused = {name: LeftOut(0, NAME) for name in inferred.schema.names if name not in kept}
-        known = {name.lower() for name in kept}
+        known = set(_paths("", pa.struct(list(fields))))
         self.left_out |= refused | {path: one for path, one in inferred.left_out.items() if path.lower() not in known}
         self.spellings |= inferred.spellings
         self.columns += columns
@@ -55,6 +55,17 @@ class SchemaReport:
             if name.lower() not in named
         ]
         return sorted(found, key=lambda one: (-int(one["values"]), str(one["field"])))
+
+
+def _paths(path: str, type_: pa.DataType) -> Iterator[str]:
+    """The paths of all fields, in lower case, with `[]` behind those of lists."""
+    if pa.types.is_struct(type_):
+        for part in type_:
+            inner = f"{path}.{part.name.lower()}".removeprefix(".")
+            yield inner
+            yield from _paths(inner, part.type)
+    elif pa.types.is_list(type_):
+        yield from _paths(f"{path}[]", type_.value_type)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ take is refused before anything is written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -33,11 +34,13 @@ from ottla.pipeline.transform.value_format import JsonFormat, Samples, ValueForm
 from ottla.pipeline.transform.widening import adapted, widened
 from ottla.schemas.ids import IdLength
 
-SAMPLED_RANGES = 32
+SAMPLED_RANGES = 256
 SAMPLE_BYTES = 8 << 20
-"""Values of a topic that are inspected: all of a smaller load."""
+"""Values of a topic that are inspected: all of a load of half the size."""
 SAMPLED_PLACES = 16
 """Places in a larger range, evenly spread, behind its first records."""
+MAX_PLACES = 512
+"""Places in all ranges of a topic."""
 SAMPLE_FETCH_BYTES = 256 << 10
 SAMPLE_WAIT_MS = 500
 
@@ -100,7 +103,7 @@ def given_fields(value_format: ValueFormat) -> pa.Schema:
 def sample_values(
     cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str, id_length: IdLength | None = None
 ) -> Samples:
-    """All values of ranges up to SAMPLE_BYTES of each topic, else some, in the form for decoders.
+    """All values of ranges up to half of SAMPLE_BYTES of each topic, else some, in the form for decoders.
 
     Half of those of a larger range are its first, the others are at places that are evenly spread over the rest.
     """
@@ -109,56 +112,63 @@ def sample_values(
         by_topic.setdefault(whole.topic, []).append(whole)
     found: dict[str, pa.Array] = {}
     for topic, wholes in by_topic.items():
-        sampled = wholes[:: -(-len(wholes) // SAMPLED_RANGES)]
-        batches = [
-            encoded_values(batch, id_length)
-            for whole in sampled
-            for batch in _sample(cluster, whole, isolation, SAMPLE_BYTES // len(sampled))
-        ]
-        found[topic] = pa.chunked_array(batches, pa.binary()).combine_chunks()
+        sampled = sorted(wholes[:: -(-len(wholes) // SAMPLED_RANGES)], key=lambda whole: whole.size_bytes)
+        values: list[pa.Array] = []
+        for number, whole in enumerate(sampled):
+            left = SAMPLE_BYTES - sum(each.nbytes for each in values)  # small ranges leave room for large ones
+            sample = _Sample(cluster, isolation, max(left, 0) // (len(sampled) - number))
+            values += [encoded_values(batch, id_length) for batch in sample.batches(whole, len(sampled))]
+        found[topic] = pa.chunked_array(values, pa.binary()).combine_chunks()
     return found
 
 
-def _sample(cluster: ClusterView, whole: OffsetRange, isolation: str, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Batches of about `max_bytes` at most."""
-    offset, taken = whole.start_offset, 0
-    while offset < whole.end_offset and taken < max_bytes // 2:
-        part = _fetch(cluster, whole, offset, isolation, max_bytes - taken)
-        if part is None or part.next_offset <= offset:
-            return
-        yield from (_first(batch, max_bytes) for batch in part.batches)
-        offset, taken = part.next_offset, taken + max(part.body_bytes, 1)
-    left = whole.end_offset - offset
-    at_once = max(max_bytes // 2 // SAMPLED_PLACES, 1)
-    for number in range(SAMPLED_PLACES if left else 0):
-        place = max(offset, whole.end_offset - left * (SAMPLED_PLACES - number) // SAMPLED_PLACES)
-        if place < whole.end_offset and (part := _fetch(cluster, whole, place, isolation, at_once)):
-            yield from (_first(batch, max_bytes // SAMPLED_PLACES) for batch in part.batches)
-            offset = max(offset, part.next_offset)
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Records of a range for inference, of about `max_bytes`."""
+
+    cluster: ClusterView
+    isolation: str
+    max_bytes: int
+
+    def batches(self, whole: OffsetRange, ranges: int) -> Iterator[pa.RecordBatch]:
+        """Batches of the range, which is one of so many."""
+        offset, taken = whole.start_offset, 0
+        while offset < whole.end_offset and taken < max(self.max_bytes // 2, 1):
+            part = self._fetch(whole, offset, self.max_bytes - taken)
+            if part is None or part.next_offset <= offset:
+                return
+            yield from (_first(batch, self.max_bytes) for batch in part.batches)
+            offset, taken = part.next_offset, taken + max(part.body_bytes, 1)
+        left = whole.end_offset - offset
+        count = max(min(SAMPLED_PLACES, MAX_PLACES // ranges), 1) if left else 0
+        at_once = self.max_bytes // 2 // count if count else 0
+        for number in range(count):
+            place = max(offset, whole.end_offset - left * (count - number) // count)
+            if place < whole.end_offset and (part := self._fetch(whole, place, at_once)):
+                yield from (_first(batch, at_once) for batch in part.batches)
+                offset = max(offset, part.next_offset)
+
+    def _fetch(self, whole: OffsetRange, offset: int, max_bytes: int) -> DecodeResult | None:
+        """Some records from `offset` on; None if they can't be read, which the task that reads them reports.
+
+        Raises KafkaError for a broker that does not answer: fields of an unseen sample would be missing silently.
+        """
+        size = min(max(max_bytes, 1), SAMPLE_FETCH_BYTES)
+        try:
+            part = fetch_part(self.cluster, whole, offset, self.isolation, max_bytes=size, max_wait_ms=SAMPLE_WAIT_MS)
+        except DecodeError:
+            return None
+        except KafkaError as error:
+            if error.code in RETRIABLE_ERRORS:
+                raise
+            return None
+        return part.decoded
 
 
 def _first(batch: pa.RecordBatch, max_bytes: int) -> pa.RecordBatch:
     """The first rows of a batch that decompression made larger than `max_bytes`."""
     size = batch.column("value").nbytes
     return batch if size <= max_bytes else batch.slice(0, max(batch.num_rows * max_bytes // size, 1))
-
-
-def _fetch(
-    cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str, max_bytes: int
-) -> DecodeResult | None:
-    """Some records from `offset` on; None if they can't be read, which the task that reads them reports.
-
-    Raises KafkaError for a broker that does not answer: fields of an unseen sample would be missing silently.
-    """
-    size = min(max_bytes, SAMPLE_FETCH_BYTES)
-    try:
-        return fetch_part(cluster, whole, offset, isolation, max_bytes=size, max_wait_ms=SAMPLE_WAIT_MS).decoded
-    except DecodeError:
-        return None
-    except KafkaError as error:
-        if error.code in RETRIABLE_ERRORS:
-            raise
-        return None
 
 
 def _fields_of(held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
