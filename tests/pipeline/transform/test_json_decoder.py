@@ -346,7 +346,7 @@ def test_inference_lists_fields_without_column() -> None:
     values = (
         b'{"mixed":1,"a b":1,"Id":1,"none":null,"n":{"empty":[]},"ok":1}',
         b'{"mixed":"x","id":2,"ID":3,"none":null}',
-        b'{"id":4}',
+        b'{"id":4,"list":[1,"x"]}',
     )
     found = infer_json(values, is_exact=False, exact_fields=frozenset(["ok"]))
     assert found.schema == pa.schema([("id", pa.float64()), ("ok", pa.int64())])
@@ -357,6 +357,7 @@ def test_inference_lists_fields_without_column() -> None:
         "none": (2, json_inference.EMPTY),
         "n.empty": (1, json_inference.EMPTY),
         "n": (1, json_inference.EMPTY),
+        "list": (2, json_inference.UNION),
     }
     assert found.spellings == {"id": 1}
     assert infer_json([b'{"id":%d}' % 2**60], is_exact=False).schema == pa.schema([("id", pa.int64())])

@@ -14,6 +14,7 @@ import click
 
 from ottla.cli.command import Command, print_json
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.model.failure import JAVA_DIED
 
 _UNREACHABLE = frozenset(
     {errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
@@ -41,8 +42,8 @@ class PipelineCommand(Command):
 
 
 def retriable(error: OttlaError) -> OttlaError:
-    """The error, as one that a retry may fix if a broker or a store could not be reached."""
-    if isinstance(error, OperatorError) and _is_unreachable(error):
+    """The error, as one that a retry may fix if a broker or a store could not be reached, or Java died."""
+    if isinstance(error, OperatorError) and (_is_unreachable(error) or JAVA_DIED in str(error)):
         return OttlaError(str(error))
     return error
 

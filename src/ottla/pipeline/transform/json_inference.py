@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.pipeline.transform.columns import usable_names
-from ottla.pipeline.transform.decoder import MAX_COUNTED
+from ottla.pipeline.transform.decoder import MAX_COUNTED, add_bounded
 from ottla.pipeline.transform.fit import digit_counts, is_exact_double, parse_number
 
 MAX_FIELDS = 2_000
@@ -154,14 +154,13 @@ class _Shape:
         for name, inner in value.items():
             lower = name.lower()
             if lower in spelled:
-                budget.spellings[lower] += 1
+                add_bounded(budget.spellings, {lower: 1})
                 continue
             spelled.add(lower)
             shape = self.fields.get(lower)
             if shape is None:
                 if not budget.fields:
-                    if name in budget.refused or len(budget.refused) < MAX_COUNTED:
-                        budget.refused[name] += 1
+                    add_bounded(budget.refused, {name: 1})
                     continue
                 budget.fields -= 1
                 shape = self.fields[lower] = _Shape()
@@ -218,9 +217,12 @@ class _Types:
             self._without(shape.fields[name.lower()], f"{path}.{name}".removeprefix("."), NAME)
         return pa.struct([(name, found[name]) for name in names]) if names else self._without(shape, path, EMPTY)
 
-    def _without(self, shape: _Shape, path: str, why: str) -> None:
-        if path and not path.endswith("[]") and len(self.left_out) < MAX_COUNTED:
+    def _without(self, shape: _Shape, path: str, why: str) -> pa.DataType | None:
+        """Always None, after the field was added to `left_out`; a list gets the reason of its items."""
+        path = path.removesuffix("[]")
+        if path and len(self.left_out) < MAX_COUNTED:
             self.left_out.setdefault(path, LeftOut(shape.values, why))
+        return None
 
     def _integer(self, shape: _Shape, path: str) -> pa.DataType:
         if not (self._is_exact or path.lower() in self._exact_fields or shape.largest > LARGEST_EXACT):
