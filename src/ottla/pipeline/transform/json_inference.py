@@ -191,7 +191,7 @@ class _Types:
         if shape.kinds == {dict}:
             return self._struct(shape, path)
         if shape.kinds == {list}:
-            inner = self.of(shape.element, f"{path}[]") if shape.element else None
+            inner = self.of(shape.element, f"{path}[]") if shape.element and shape.element.values else None
             return self._without(shape, path, EMPTY) if inner is None else pa.list_(inner)
         if shape.kinds == {int}:
             return self._integer(shape, path)
