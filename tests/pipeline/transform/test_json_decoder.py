@@ -191,7 +191,14 @@ def test_decoder_is_picklable() -> None:
     assert again.decode(pa.array([b'{"a":1}'])).columns.column("a").to_pylist() == [1]
 
 
-@pytest.mark.parametrize("type_", [pa.map_(pa.string(), pa.int64()), pa.list_(pa.map_(pa.string(), pa.int64()))])
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.map_(pa.int64(), pa.int64()),
+        pa.map_(pa.string(), pa.list_(pa.int64())),
+        pa.list_(pa.map_(pa.string(), pa.int64())),
+    ],
+)
 def test_unsupported_json_types_are_refused(type_: Any) -> None:
     with pytest.raises(OperatorError, match="of type map"):
         JsonDecoder(pa.schema([("m", type_)]))

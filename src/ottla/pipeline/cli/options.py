@@ -19,7 +19,7 @@ from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.pipeline.model.plan import Boundary, LetterLimit
 from ottla.pipeline.spark.environment import environment_settings
 from ottla.pipeline.spark.session import DEFAULT_MASTER
-from ottla.pipeline.transform.decode_options import FORMATS, NUMBERS, DecodeOptions
+from ottla.pipeline.transform.decode_options import DEFAULT_MAP_KEYS, FORMATS, NUMBERS, DecodeOptions
 
 _SIZE = re.compile(r"(?P<digits>\d{1,19})\s*(?P<unit>[a-z]*)", re.ASCII)
 _LETTER_LIMIT = re.compile(r"(?P<count>\d{1,18})|(?P<percent>\d{1,3}(?:\.\d{1,9})?)%", re.ASCII)
@@ -251,6 +251,21 @@ def with_decode_options(function: Any) -> Any:
         type=click.Choice(NUMBERS),
         help="Inferred numbers of JSON: double, except integers beyond 2**53, or exact: long without fractions in the "
         "first load, and later fractions are dead letters.  [default: double]",
+    )
+    @click.option(
+        "--type",
+        "types",
+        multiple=True,
+        callback=lambda _ctx, _parameter, values: tuple(values) or None,
+        metavar="'NAME: TYPE'",
+        help="Type of an inferred column of JSON or CSV, such as 'price: double' or 'tags: map<string,string>'; may be "
+        "repeated.",
+    )
+    @click.option(
+        "--map-keys",
+        type=click.IntRange(0),
+        help="Number of names beyond which a JSON object with values of one plain type is a map; 0 for none.  "
+        f"[default: {DEFAULT_MAP_KEYS}]",
     )
     @click.option(
         "--pattern", metavar="REGEX", help="Pattern of --decode regex in RE2 syntax; named groups are columns."

@@ -46,7 +46,7 @@ def open_formats(definition: StreamDefinition) -> dict[str, ValueFormat]:
             raise OperatorError(f"[sources.{view}] schema: the file {path} does not exist")
         decode = source.decode
         if decode.decode == "json" and path is None:
-            decode = replace(decode, numbers="exact")
+            decode = replace(decode, numbers="exact", map_keys=0)
         value_format = open_format(decode)
         if value_format is not None:
             found[view] = value_format

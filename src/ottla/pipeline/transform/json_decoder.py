@@ -48,6 +48,7 @@ from ottla.pipeline.transform.fit import (
     parse_number,
     shown,
 )
+from ottla.pipeline.transform.json_maps import is_readable_map, read_maps
 from ottla.pipeline.transform.json_names import (
     Spellings,
     known_names,
@@ -96,10 +97,16 @@ class JsonDecoder:
     def __post_init__(self) -> None:
         """Raises OperatorError for a type that can't be read from JSON."""
         for column in self.schema:
-            _require_readable(column.name, column.type)
-        type_ = pa.struct(list(self.schema))
+            if not is_readable_map(column.type):
+                _require_readable(column.name, column.type)
+        type_ = self._type
         object.__setattr__(self, "_row_cells", cell_count(type_))
         object.__setattr__(self, "_item_cells", item_cells(type_))
+
+    @property
+    def _type(self) -> pa.StructType:
+        """The fields that the reader reads: it has no maps."""
+        return pa.struct([column for column in self.schema if not pa.types.is_map(column.type)])
 
     def most_cells(self, values: pa.Array) -> int:
         """An item that is an object begins with a brace."""
@@ -134,7 +141,8 @@ class JsonDecoder:
             raise ValueError("the value is not a JSON object")
         lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(text)], pa.int32()), text), "\n")
         buffer = lines[0].as_buffer()
-        wanted = pa.struct([(column.name, _read_type(column.type)) for column in self.schema])
+        wanted = pa.struct([(column.name, _read_type(column.type)) for column in self._type])
+        maps = [column for column in self.schema if pa.types.is_map(column.type)]
         rows = _read_objects(buffer, wanted, len(values))
         unknown: dict[str, int] = {}
         if name_count(lines) != value_count(rows):  # fields without a value, or that the reader ignored
@@ -148,10 +156,13 @@ class JsonDecoder:
                 rows = merged(_read_objects(buffer, widened, len(values)), wanted)
         if not self.schema.names:
             return pa.RecordBatch.from_struct_array(rows), unknown
-        columns = [
-            _cast(column.name, found, column.type) for found, column in zip(rows.flatten(), self.schema, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema), unknown
+        found = {
+            column.name: _cast(column.name, array, column.type)
+            for array, column in zip(rows.flatten(), self._type, strict=True)
+        }
+        if maps:
+            found |= read_maps(text, maps, unknown)
+        return pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], schema=self.schema), unknown
 
     def _excess(self, value: bytes) -> str | None:
         """Why a value would take too much memory. Its braces are counted first, though some may be in text, or in
@@ -162,7 +173,7 @@ class JsonDecoder:
             found = json.loads(value)
         except (ValueError, RecursionError) as error:  # more digits or levels than Python takes are among these
             return f"the value is too large and can't be inspected: {error}"
-        type_ = pa.struct(list(self.schema))
+        type_ = self._type
         if _cell_counter(type_)(with_own_names(found, type_)) <= MAX_CELLS:
             return None
         return f"the lists of objects in the value have more than {MAX_CELLS:,} fields, absent ones too"
@@ -185,7 +196,7 @@ class JsonDecoder:
         except (ValueError, RecursionError):  # more digits or levels than Python takes
             return None
         check = _inferred_misfit if self.is_inferred else _misfit
-        type_ = pa.struct(list(self.schema))
+        type_ = self._type
         return first_misfit("", with_own_names(found, type_), type_, check)
 
 
@@ -275,7 +286,7 @@ def _require_readable(name: str, type_: pa.DataType) -> None:
     elif pa.types.is_map(type_) or pa.types.is_nested(type_):
         raise OperatorError(
             f"the schema has the column {name!r} of type {type_}, which can't be read from JSON; leave it out, or "
-            "declare the keys of the object as fields of a struct"
+            "declare the keys of the object as fields of a struct (maps of plain values are read as columns only)"
         )
 
 

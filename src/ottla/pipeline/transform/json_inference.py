@@ -71,9 +71,14 @@ def infer_json_schema(values: Iterable[bytes | None]) -> pa.Schema:
 
 
 def infer_json(
-    values: Iterable[bytes | None], *, is_exact: bool = True, exact_fields: frozenset[str] = frozenset()
+    values: Iterable[bytes | None],
+    *,
+    is_exact: bool = True,
+    exact_fields: frozenset[str] = frozenset(),
+    map_keys: int = 0,
 ) -> InferredFields:
-    """Infer columns. `exact_fields`: fields of the objects themselves that have exact numbers in any case.
+    """Infer columns. `exact_fields`: fields of the objects themselves that have exact numbers in any case. `map_keys`:
+    an object with more names than this, and values of one plain type, is a map; 0 for none.
 
     Values that are not JSON objects are skipped; decoding makes them dead letters.
     """
@@ -88,7 +93,7 @@ def infer_json(
             continue
         if isinstance(found, dict):
             root.add(found, budget, MAX_DEPTH)
-    result = _Types(is_exact, frozenset(name.lower() for name in exact_fields))
+    result = _Types(is_exact, frozenset(name.lower() for name in exact_fields), map_keys)
     result.left_out.update({path: LeftOut(count, LIMIT) for path, count in budget.refused.items()})
     type_ = result.of(root, "")
     return InferredFields(pa.schema(list(type_) if type_ is not None else []), result.left_out, budget.spellings)
@@ -179,17 +184,18 @@ class _Shape:
 class _Types:
     """The column types of shapes, and the fields that have none."""
 
-    def __init__(self, is_exact: bool, exact_fields: frozenset[str]) -> None:
+    def __init__(self, is_exact: bool, exact_fields: frozenset[str], map_keys: int) -> None:
         self.left_out: dict[str, LeftOut] = {}
         self._is_exact = is_exact
         self._exact_fields = exact_fields
+        self._map_keys = map_keys
 
     def of(self, shape: _Shape, path: str) -> pa.DataType | None:
         """The column type; None if there can't be a column, which `left_out` then has with the reason."""
         if shape.is_cut:
             return self._without(shape, path, DEPTH)
         if shape.kinds == {dict}:
-            return self._struct(shape, path)
+            return self._map(shape, path) or self._struct(shape, path)
         if shape.kinds == {list}:
             inner = self.of(shape.element, f"{path}[]") if shape.element and shape.element.values else None
             return self._without(shape, path, EMPTY) if inner is None else pa.list_(inner)
@@ -202,6 +208,18 @@ class _Types:
         if shape.kinds == {bool}:
             return pa.bool_()
         return self._without(shape, path, UNION if shape.kinds else EMPTY)
+
+    def _map(self, shape: _Shape, path: str) -> pa.DataType | None:
+        """The map type of a top-level object whose names look like data; None for any other."""
+        if not (0 < self._map_keys < len(shape.fields)) or not path or "." in path or path.endswith("[]"):
+            return None
+        kinds = set().union(*(part.kinds for part in shape.fields.values()))
+        if kinds == {str} or kinds == {bool}:
+            return pa.map_(pa.string(), pa.string() if kinds == {str} else pa.bool_())
+        if not kinds or kinds - {int, float}:
+            return None
+        is_exact = kinds == {int} and (self._is_exact or any(p.largest > LARGEST_EXACT for p in shape.fields.values()))
+        return pa.map_(pa.string(), pa.int64() if is_exact else pa.float64())
 
     def _struct(self, shape: _Shape, path: str) -> pa.DataType | None:
         found: dict[str, pa.DataType] = {}

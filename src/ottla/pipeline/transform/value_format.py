@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.access_log_decoder import SCHEMA as ACCESS_LOG_SCHEMA
 from ottla.pipeline.transform.access_log_decoder import AccessLogDecoder
 from ottla.pipeline.transform.csv_decoder import CsvDecoder, column_count, infer_csv_schema
@@ -16,9 +17,11 @@ from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.json_decoder import JsonDecoder
 from ottla.pipeline.transform.json_inference import InferredFields, infer_json
 from ottla.pipeline.transform.regex_decoder import RegexDecoder, group_names
+from ottla.pipeline.transform.type_hints import with_hints
 from ottla.pipeline.transform.widening import adapted, respelled
 from ottla.schemas.ids import IdLength, id_length
 
+NO_HINTS = pa.schema([])
 Samples = Mapping[str, pa.Array]
 """Topic -> some values of the records to load."""
 
@@ -49,13 +52,15 @@ class ValueFormat(Protocol):
 class JsonFormat:
     """`has_ids`: values begin with the id of a schema, as those of a registry do; it is skipped.
 
-    `is_exact` and `exact_fields`: as in `json_inference.infer_json`.
+    `is_exact`, `exact_fields` and `map_keys`: as in `json_inference.infer_json`. `hints`: types of some fields.
     """
 
     schema: pa.Schema | None = None
     has_ids: bool = False
     is_exact: bool = True
     exact_fields: frozenset[str] = frozenset()
+    map_keys: int = 0
+    hints: pa.Schema = NO_HINTS
 
     @property
     def is_inferred(self) -> bool:
@@ -73,8 +78,14 @@ class JsonFormat:
         if self.schema is not None:
             return InferredFields(self.schema)
         values = chain.from_iterable(values.drop_null().to_pylist() for values in samples.values())
-        found = infer_json(map(self._document, values), is_exact=self.is_exact, exact_fields=self.exact_fields)
-        named = respelled(pa.struct(list(found.schema)), pa.struct(list(held)))
+        found = infer_json(
+            map(self._document, values),
+            is_exact=self.is_exact,
+            exact_fields=self.exact_fields,
+            map_keys=self.map_keys,
+        )
+        fields = with_hints(found.schema, self.hints, held)
+        named = respelled(pa.struct(list(fields)), pa.struct(list(held)))
         return replace(found, schema=with_fields(held, pa.schema(list(named))))
 
     def decoder(self, fields: pa.Schema) -> Decoder:
@@ -91,6 +102,7 @@ class JsonFormat:
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
     schema: pa.Schema | None = None
+    hints: pa.Schema = NO_HINTS
 
     @property
     def is_inferred(self) -> bool:
@@ -105,7 +117,11 @@ class CsvFormat:
         if self.schema is not None:
             return self.schema
         values = pa.chunked_array(samples.values(), pa.binary()).combine_chunks()
-        return infer_csv_schema(values, column_count(held.names))
+        found = infer_csv_schema(values, column_count(held.names))
+        unknown = [name for name in self.hints.names if name not in found.names]
+        if unknown and found.names:
+            raise OperatorError(f"--type names {unknown[0]!r}, but the columns of CSV are c0 to {found.names[-1]}")
+        return with_hints(found, self.hints, held) if found.names else found
 
     def decoder(self, fields: pa.Schema) -> Decoder:
         return CsvDecoder(fields, self.is_inferred)
