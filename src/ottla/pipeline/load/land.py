@@ -198,7 +198,9 @@ def read_rows(
                     add(taken)
             for letters in dead_letters:
                 if letters is not None:
-                    writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
+                    letters = letters.filter(pc.greater_equal(letters.column("offset"), letters_from))
+                    tally.add_reasons(letters.column("reason").to_pylist())
+                    writer.add(letters)
             fetched_bytes += part.read_bytes
             body_bytes += part.decoded.body_bytes
             skipped += part.skipped_offsets

@@ -48,7 +48,8 @@ class RecordDecoder:
     def decode(self, batch: pa.RecordBatch, tally: Tally | None = None) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """(rows, dead letters) of a batch by `decode.SCHEMA`: each record is in one of them, None for no letters.
 
-        If the schema has CORRUPT_COLUMN, bad values are null there and no letters. `tally` counts.
+        If the schema has CORRUPT_COLUMN, bad values are null there and no letters. `tally` counts unknown
+        fields and these values.
         """
         decoded = self.decoder.decode(encoded_values(batch, self.id_length))
         found = {name: batch.column(name) for name in SCHEMA.names}
@@ -71,8 +72,6 @@ class RecordDecoder:
             if tally is not None:
                 tally.nulled += len(bad)
             return _with_corrupt(rows, batch, good, [reasons[place] for place in bad]), None
-        if tally is not None:
-            tally.add_reasons(reasons.values())
         letters = dead_letters_of(batch.filter(pa.array(~good)), [reasons[place] for place in bad])
         return rows.filter(pa.array(good)), letters
 
