@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import json
 import os
 import re
 from datetime import UTC, datetime
@@ -21,10 +23,11 @@ from ottla.cli.command import Command
 from ottla.common.errors import OperatorError
 from ottla.pipeline import cli
 from ottla.pipeline.cli.load import summary_text
+from ottla.pipeline.cli.pipeline_command import retriable
 from ottla.pipeline.cli.sql import SMALL_RESULT_ROWS, duckdb_hint, sql
 from ottla.pipeline.load.driver import LoadSummary
 from ottla.pipeline.model.plan import LoadPlan, OffsetRange
-from ottla.pipeline.model.results import ResultFile, as_records, printable
+from ottla.pipeline.model.results import ResultFile, as_records, printable, write_csv
 from ottla.pipeline.operations.progress import ProgressLine, progress_text
 from ottla.pipeline.sinks.delta import DeltaTarget
 from ottla.pipeline.spark import session
@@ -77,9 +80,35 @@ def test_invalid_sizes_are_refused(size: str) -> None:
 def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     arguments = ["load", "-t", "a", "--table", str(tmp_path / "t"), "-b", "127.0.0.1:1"]
     result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "127.0.0.1:1" in result.output
     assert not (tmp_path / "t").exists()
+    found = json.loads(CliRunner().invoke(main.cli, ["pipeline", *arguments, "--json"]).stdout)
+    assert "127.0.0.1:1" in found.pop("error")
+    assert found == {"exit_code": 1, "retriable": True}
+
+
+def test_error_of_operator_is_json_object_too(tmp_path: Path) -> None:
+    arguments = ["compact", "--table", str(tmp_path / "t"), "--json"]
+    result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
+    assert json.loads(result.stdout) | {"error": ""} == {"error": "", "exit_code": 2, "retriable": False}
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_retriable"),
+    [
+        (ConnectionRefusedError(), True),
+        (OSError(errno.EHOSTUNREACH, "no route"), True),
+        (OSError("AWS Error NETWORK_CONNECTION during HeadObject: curlCode: 7, Couldn't connect to server"), True),
+        (FileNotFoundError(), False),
+        (None, False),
+    ],
+)
+def test_unreachable_store_is_retriable(cause: Exception | None, is_retriable: bool) -> None:
+    error = OperatorError("the table can't be read")
+    error.__cause__ = cause
+    assert isinstance(retriable(error), OperatorError) is not is_retriable
 
 
 @pytest.mark.parametrize(
@@ -220,6 +249,16 @@ def test_a_result_that_parquet_can_not_hold(tmp_path: Path) -> None:
 def test_table_names_differing_in_case_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match="two tables would be named 'Clicks'"):
         view_names([DeltaTarget(tmp_path / "a" / "Clicks"), DeltaTarget(tmp_path / "b" / "clicks")])
+
+
+def test_maps_of_results_are_objects() -> None:
+    kind = pa.map_(pa.string(), pa.list_(pa.struct([("m", pa.map_(pa.int64(), pa.string()))])))
+    found = pa.table({"m": pa.array([[("a", [{"m": [(1, "x")]}, None])], [], None], kind)})
+    values = [{"a": [{"m": {"1": "x"}}, None]}, {}, None]
+    assert as_records(found) == [{"m": value} for value in values]
+    stream = io.StringIO()
+    write_csv(found, stream)
+    assert stream.getvalue().splitlines()[1] == '"{""a"": [{""m"": {""1"": ""x""}}, null]}"'
 
 
 def test_values_of_results() -> None:

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from ottla.client.wire.connection import BrokerUnreachable
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.model.failure import JAVA_DIED, TOO_DEEP, os_reason, refusal, spark_reason
 
@@ -135,7 +136,7 @@ def raised(line: str) -> str:
 @pytest.mark.parametrize(
     ("error", "kind", "sentence"),
     [
-        (RuntimeError(raised("ottla.client.wire.connection.BrokerUnreachable: no way")), OperatorError, "no way"),
+        (RuntimeError(raised("ottla.client.wire.connection.BrokerUnreachable: no way")), BrokerUnreachable, "no way"),
         (RuntimeError(raised("ottla.common.errors.OperatorError: name another")), OperatorError, "name another"),
         (RuntimeError(raised("ottla.common.errors.KafkaError: late")), OttlaError, "the copy failed: late"),
         (RuntimeError(raised("ottla.pipeline.model.plan.DataLossError: gone")), OttlaError, "the copy failed: gone"),

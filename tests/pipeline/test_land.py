@@ -127,9 +127,15 @@ def test_partition_columns_are_in_the_path_and_not_in_the_file(cluster: MemoryCl
 
 
 def test_unplaceable_partition_values_are_found() -> None:
-    texts = ["__HIVE_DEFAULT_PARTITION__", "", " a", "a/b", "a%2fb", "ü", "t" * 250, None, "a b", "_a", "t" * 249]
+    texts = ["__HIVE_DEFAULT_PARTITION__", "t" * 250, "/" * 84, "ü" * 125, None, "", " a", "a/b", "a%2fb", "t" * 249]
     batch = pa.record_batch({"topic": texts})
-    assert unplaceable(batch, ["topic"]).to_pylist() == [True] * 7 + [False] * 4
+    assert unplaceable(batch, ["topic"]).to_pylist() == [True] * 4 + [False] * 6
+
+
+def test_partition_values_are_escaped_as_hive_does() -> None:
+    texts = ["Österreich", "USA/CA", "10:30", "a=b", "50%", "a b", "\x1f\x00", None]
+    names = ["Österreich", "USA%2FCA", "10%3A30", "a%3Db", "50%25", "a b", "%1F%00", "__HIVE_DEFAULT_PARTITION__"]
+    assert list(map(writer.directory_text, texts)) == names
 
 
 @pytest.mark.parametrize("name", ["_hidden", ".hidden", "n" * 128, "a=b"])

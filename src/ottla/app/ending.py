@@ -4,7 +4,7 @@ The message is a line of JSON if the command logs JSON.
 
 Exit codes: 0 success (also when the reader of a pipe has closed it, and when SIGTERM ends a command without an end of
 its own), 1 failure, 2 wrong usage or environment (an unknown option, an unreachable broker, a full disk), 130
-interrupted, 143 terminated.
+interrupted, 143 terminated. An error class may have another one.
 Unexpected exceptions are defects and do print a traceback.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import click
 
 from ottla.app.streams import STANDARD_OUTPUT, forget
-from ottla.common.errors import OperatorError, OttlaError
+from ottla.common.errors import OttlaError
 from ottla.common.runbooks import with_runbook
 from ottla.common.suggestion import did_you_mean
 
@@ -50,7 +50,7 @@ def ending() -> Iterator[None]:
         raise click.UsageError(f"No such option {error.option_name!r}{hint or '.'}", error.ctx) from None
     except OttlaError as error:
         message = with_runbook(str(error), error.runbook)
-        _end(message, EXIT_OPERATOR_ERROR if isinstance(error, OperatorError) else EXIT_FAILURE)
+        _end(message, error.exit_code)
     except OSError as error:
         if isinstance(error, BrokenPipeError) and (error.filename == STANDARD_OUTPUT or _reader_left()):
             forget(sys.stdout)

@@ -213,6 +213,8 @@ class OttlaError(Exception):
 
     runbook: ClassVar[str] = ""
     """Path of the runbook for this class of errors, which a command names behind the message (`common/runbooks.py`)."""
+    exit_code: ClassVar[int] = 1
+    """Exit code of a command that ends with the error."""
 
 
 class KafkaError(OttlaError):
@@ -230,6 +232,8 @@ class ProtocolError(OttlaError):
 
 class OperatorError(OttlaError):
     """An error that only the operator can fix: one sentence with the setting or file, and the fix."""
+
+    exit_code = 2
 
 
 class DataDirectoryError(OperatorError):

@@ -25,7 +25,7 @@ from ottla.pipeline.sinks import rewrite  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
 from ottla.pipeline.sinks.table import DataFile, Table  # noqa: E402
-from ottla.pipeline.sinks.writer import load_of  # noqa: E402
+from ottla.pipeline.sinks.writer import NULL_DIRECTORY, load_of  # noqa: E402
 from ottla.pipeline.stores.open_store import open_store  # noqa: E402
 from ottla.pipeline.stores.store import Store  # noqa: E402
 
@@ -235,7 +235,7 @@ def test_compacted_files_carry_load_id(cluster: MemoryCluster, table: Table) -> 
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])  # others write to these
-@pytest.mark.parametrize("text", ["a/b", "../up", "\N{SNOWMAN}"])
+@pytest.mark.parametrize("text", [NULL_DIRECTORY])
 def test_compaction_refuses_unplaceable_partition_values(kind: str, tmp_path: Path, text: str) -> None:
     table = open_table(tmp_path / "table", format=kind, partition_by=("place",))
     schema = pa.schema([("place", pa.string()), ("number", pa.int64())])

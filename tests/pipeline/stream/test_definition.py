@@ -145,3 +145,22 @@ def test_invalid_definition_files_are_refused(tmp_path: Path, data: bytes, words
         read_definition(path)
     with pytest.raises(OperatorError, match="can't be read: No such file"):
         read_definition(tmp_path / "none.toml")
+
+
+def test_edited_schema_file_is_refused(tmp_path: Path) -> None:
+    """It was ignored: the stream continued with the fields of its start."""
+    pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
+    from ottla.pipeline.stream.views import open_formats, require_same_fields
+    from ottla.pipeline.transform.target_schema import given_fields
+
+    schema = tmp_path / "views.json"
+    text = '{"type":"struct","fields":[{"name":"at","type":"%s","nullable":true,"metadata":{}}]}'
+    schema.write_text(text % "timestamp")
+    definition = parse_definition(
+        PLAIN.replace("topic = ", 'decode = "json"\nschema = "views.json"\ntopic = ', 1), tmp_path
+    )
+    fields = {view: given_fields(value_format) for view, value_format in open_formats(definition).items()}
+    require_same_fields(definition, open_formats(definition), fields)
+    schema.write_text(text % "string")
+    with pytest.raises(OperatorError, match=r"views.json has other fields than the stream 'n' was started with"):
+        require_same_fields(definition, open_formats(definition), fields)

@@ -7,6 +7,7 @@ import math
 import pickle
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from ottla.common.errors import OperatorError
 pa = pytest.importorskip("pyarrow", reason="needs the extra `pipeline`")
 
 from ottla.pipeline.transform import decoder as decoding  # noqa: E402
+from ottla.pipeline.transform import json_inference  # noqa: E402
 from ottla.pipeline.transform.json_decoder import JsonDecoder  # noqa: E402
-from ottla.pipeline.transform.json_inference import MAX_FIELDS, infer_json_schema  # noqa: E402
+from ottla.pipeline.transform.json_inference import MAX_FIELDS, infer_json, infer_json_schema  # noqa: E402
 
 SCHEMA = pa.schema(
     [
@@ -189,7 +191,14 @@ def test_decoder_is_picklable() -> None:
     assert again.decode(pa.array([b'{"a":1}'])).columns.column("a").to_pylist() == [1]
 
 
-@pytest.mark.parametrize("type_", [pa.map_(pa.string(), pa.int64()), pa.list_(pa.map_(pa.string(), pa.int64()))])
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.map_(pa.int64(), pa.int64()),
+        pa.map_(pa.string(), pa.list_(pa.int64())),
+        pa.list_(pa.map_(pa.string(), pa.int64())),
+    ],
+)
 def test_unsupported_json_types_are_refused(type_: Any) -> None:
     with pytest.raises(OperatorError, match="of type map"):
         JsonDecoder(pa.schema([("m", type_)]))
@@ -301,3 +310,61 @@ def test_values_of_a_registry_are_read_behind_their_ids() -> None:
     assert list(bad) == [1, 2, 3]
     assert "begins with the id of a schema" in bad[1] == bad[2]
     assert "not valid JSON" in bad[3]
+
+
+def test_names_match_without_case_and_own_spelling_first() -> None:
+    fields = pa.schema(
+        [("id", pa.int64()), ("n", pa.struct([("X", pa.int64()), ("l", pa.list_(pa.struct([("a", pa.string())])))]))]
+    )
+    decoder = JsonDecoder(fields)
+    values = (
+        b'{"ID":0,"id":1,"Id":2,"other":1}',
+        b'{"iD" : 2,"N":{"x":3,"L":[{"A":"s"},{"A":"t","a":"u"}]},"other":null}',
+        b'{"id":null,"ID":"text"}',
+        b'{"text":"\\"ID\\":7"}',
+        b'{"Id":1,"Id":2}',
+    )
+    rows, bad = decode(*values, decoder=decoder)
+    assert rows[:2] == [{"id": 1, "n": None}, {"id": 2, "n": {"X": 3, "l": [{"a": "s"}, {"a": "u"}]}}]
+    assert [rows[3], list(bad)] == [{"id": None, "n": None}, [2, 4]]
+    assert "'id' is text" in bad[2]
+    assert decoder.decode(pa.array(values, pa.binary())).unknown == {"other": 2, "text": 1}
+
+
+def test_spellings_in_each_other_are_bounded() -> None:
+    """Each level would double the fields: 2**30 for 30 levels."""
+    type_ = pa.int64()
+    for _ in range(30):
+        type_ = pa.struct([("a", type_)])
+    nested = b'{"a":' * 28 + b'{"A":{"a":1}}' + b"}" * 28
+    _, bad = decode(nested.replace(b"A", b"a"), nested, decoder=JsonDecoder(pa.schema(list(type_))))
+    assert list(bad) == [1]
+    assert "too many ways" in bad[1]
+
+
+def test_many_spellings_in_many_values_are_read() -> None:
+    spellings = {"".join(chars) for chars in product(*zip("abcdefgh", "ABCDEFGH", strict=True))}
+    values = [b'{"%s":%d}' % (name.encode(), number) for number, name in enumerate(sorted(spellings))]
+    rows, bad = decode(*values, decoder=JsonDecoder(pa.schema([("abcdefgh", pa.int64())])))
+    assert ([row["abcdefgh"] for row in rows], bad) == (list(range(256)), {})
+
+
+def test_inference_lists_fields_without_column() -> None:
+    values = (
+        b'{"mixed":1,"a b":1,"Id":1,"none":null,"n":{"empty":[]},"ok":1}',
+        b'{"mixed":"x","id":2,"ID":3,"none":null}',
+        b'{"id":4,"list":[1,"x"]}',
+    )
+    found = infer_json(values, is_exact=False, exact_fields=frozenset(["ok"]))
+    assert found.schema == pa.schema([("id", pa.float64()), ("ok", pa.int64())])
+    left_out = {path: (one.values, one.why) for path, one in found.left_out.items()}
+    assert left_out == {
+        "mixed": (2, json_inference.UNION),
+        "a b": (1, json_inference.NAME),
+        "none": (2, json_inference.EMPTY),
+        "n.empty": (1, json_inference.EMPTY),
+        "n": (1, json_inference.EMPTY),
+        "list": (2, json_inference.UNION),
+    }
+    assert found.spellings == {"id": 1}
+    assert infer_json([b'{"id":%d}' % 2**60], is_exact=False).schema == pa.schema([("id", pa.int64())])

@@ -29,8 +29,15 @@ class TopicTable:
         self._open_cluster = open_cluster
         self._format = table_format
 
-    def load(self, value_format: ValueFormat | None, before_tasks: Callable[[], None] = lambda: None) -> list[Any]:
-        """Run one load; returns its manifest rows. `before_tasks` runs after planning."""
+    def load(
+        self,
+        value_format: ValueFormat | None,
+        before_tasks: Callable[[], None] = lambda: None,
+        *,
+        keeps_bad: bool = False,
+    ) -> list[Any]:
+        """Run one load; returns its manifest rows. `before_tasks` runs after planning, `keeps_bad` is that of
+        `settle`."""
         from ottla.pipeline.load import driver as loading
         from ottla.pipeline.load.land import LandSettings, land_task
         from ottla.pipeline.model.plan import PlanSettings, make_plan
@@ -40,7 +47,9 @@ class TopicTable:
         letters = self.table.dead_letters()
         with self._open_cluster() as cluster:
             plan = make_plan(cluster, self.table, [self.topic], PlanSettings(), letters)
-            decoder = settle(value_format, self.table, cluster, plan.ranges, plan.isolation) if value_format else None
+            decoder = None
+            if value_format:
+                decoder = settle(value_format, self.table, cluster, plan.ranges, plan.isolation, keeps_bad=keeps_bad)
         settings = LandSettings(
             self._open_cluster,
             self.table.ensure(loading.rows_schema(self.table, decoder)),

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.command import Command
 from ottla.pipeline.cli.options import GivenPath, master_option
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.spark.session import require_spark
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline demo",
         "ottla pipeline demo --input /var/log/apache2/access.log",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.command import Command, connection_options, counted, json_option, print_json, security
+from ottla.cli.command import connection_options, counted, json_option, print_json, security
 from ottla.cli.schema_options import registry_options
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import (
@@ -17,11 +17,12 @@ from ottla.pipeline.cli.options import (
     spark_options,
     topics_option,
 )
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.operations.doctor import Finding, Subject, examine
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline doctor",
         "ottla pipeline doctor --table lake/clicks --json",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import Command, counted, security, size_text
+from ottla.cli.command import counted, security, size_text
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.cli.table_run import TableRun, run_text, with_table_run
 from ottla.pipeline.spark.session import parallelism, require_extra, require_spark
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline load --topics clicks --table lake/clicks",
         "ottla pipeline load -t clicks,orders --table lake/events --partition-by topic",
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         "ottla pipeline load -t clicks --table lake/clicks --schedule '*/15 * * * *' --json",
         "ottla pipeline load -t clicks --table lake/clicks --decode json --from 2026-03-02",
         "ottla pipeline load -t clicks --table /lake/clicks --master spark://host:7077 --json",
+        "ottla pipeline load -t clicks --table lake/clicks --decode json --max-dead-letters 0.1% --numbers exact",
     ),
 )
 @with_table_run(
@@ -49,9 +51,10 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     new records adds nothing. A failed task is retried up to four attempts; local[N,F] makes F attempts. A record that
     cannot be decoded, or that does not fit the columns, goes to TABLE/_dead_letters with the reason.
 
-    --decode adds columns beside those of Kafka. Without --schema, the fields of JSON and CSV are inferred from a sample
-    of the records, and new fields are added to the table as they appear. A CSV field is text unless all values of the
-    sample are plain numbers or booleans: codes such as 02134, +49, 0x1A, 1e5 and nan stay text. A field with the name
+    --decode adds columns beside those of Kafka. Without --schema, the fields of JSON and CSV are inferred from the
+    records, all of them up to 4 MiB a topic, and new fields are added to the table as they appear. JSON names match
+    without regard to case. A CSV field is text unless all inspected values are plain numbers or booleans: codes such as
+    02134, +49, 0x1A, 1e5 and nan stay text. An existing table settles the width of CSV. A field with the name
     of a Kafka column gets the prefix value_. A later load may decode differently: the table then has the columns of
     both, and a row is null in columns that it lacks. Column types stay or widen; values that do not fit become dead
     letters, and an incompatible --schema is rejected.
@@ -61,8 +64,10 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     record at or after it. A pipeline id resumes from its last offset; --from is rejected once it has loaded something.
 
     Exit code 0: the table is up to date; 1: the load failed and may be retried, or records are lost; 2: the load fails
-    until the problem is corrected. --json prints rows, dead_letters, offsets, version (null without a new one) and
-    seconds, one line a run. With --schedule, a failed run is reported and the next catches up, unless it is the first.
+    until the problem is corrected; 3: more dead letters than --max-dead-letters, and nothing was committed. --json
+    prints rows, dead_letters, dead_letter_reasons, columns_added, fields_without_column, nulled, offsets, version (null
+    without a new one) and seconds, one line a run; after a failure error, exit_code and retriable. With --schedule, a
+    failed run is reported and the next catches up, unless it is the first.
 
     On a cluster, Ottla itself is shipped with the job. The other packages of 'ottla[pipeline]' are shipped with
     --environment, or are in the Python that --conf spark.pyspark.python=PATH selects. Every worker must reach the
@@ -74,7 +79,7 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     from ottla.pipeline.transform.open_format import open_format
 
     settings = PlanSettings(parallelism=parallelism(run.master), **run.plan_options)
-    value_format = open_format(run.decode_options)
+    value_format = open_format(run.decode_options, exact_fields=partition_by)  # a double can't be a partition column
     target = run.open_table(partition_by)
     require_spark(run.master)  # before requests to brokers, and before the table is created
     group = f"ottla-load.{target.name}.{settings.pipeline_id}" if run.group is None else run.group

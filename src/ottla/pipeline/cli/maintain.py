@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from ottla.cli.command import Command, counted, json_option, print_json, size_text
+from ottla.cli.command import counted, json_option, print_json, size_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option, parse_size
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.spark.session import require_extra
 
 MAX_RETENTION_HOURS = 1_000_000
@@ -23,7 +24,7 @@ def _table_option(function: Any) -> Any:
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline vacuum --table lake/clicks --dry-run",
         "ottla pipeline vacuum --table lake/clicks --retention-hours 24 --json",
@@ -63,7 +64,7 @@ def vacuum(table: Path | str, catalog_url: str | None, retention_hours: int, dry
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline compact --table lake/clicks",
         "ottla pipeline compact --table lake/clicks --target-size 512MiB --json",

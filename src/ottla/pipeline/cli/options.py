@@ -16,12 +16,14 @@ from ottla.cli.command import F, complete_topic, settings_option
 from ottla.cli.schema_options import registry_options
 from ottla.cli.times import parse_timestamp
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from ottla.pipeline.model.plan import Boundary
+from ottla.pipeline.model.plan import Boundary, LetterLimit
 from ottla.pipeline.spark.environment import environment_settings
 from ottla.pipeline.spark.session import DEFAULT_MASTER
-from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
+from ottla.pipeline.transform.decode_options import DEFAULT_MAP_KEYS, FORMATS, NUMBERS, DecodeOptions
 
 _SIZE = re.compile(r"(?P<digits>\d{1,19})\s*(?P<unit>[a-z]*)", re.ASCII)
+_LETTER_LIMIT = re.compile(r"(?P<count>\d{1,18})|(?P<percent>\d{1,3}(?:\.\d{1,9})?)%", re.ASCII)
+WHOLE_PERCENT = 100
 MAX_SIZE_BYTES = (1 << 63) - 1
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
 
@@ -65,6 +67,18 @@ def parse_boundary(ctx: click.Context, parameter: click.Parameter, value: str | 
             raise click.BadParameter(f"{value!r} names no offset, as offset:1200 does", ctx, parameter)
         return Boundary(offset=int(digits))
     return Boundary(timestamp=parse_timestamp(value, parameter.opts[0]))
+
+
+def parse_letter_limit(ctx: click.Context, parameter: click.Parameter, value: str | None) -> LetterLimit | None:
+    """Parse a number of dead letters, or a percentage."""
+    if value is None:
+        return None
+    match = _LETTER_LIMIT.fullmatch(value)
+    if match is None or (match["percent"] and float(match["percent"]) > WHOLE_PERCENT):
+        raise click.BadParameter(
+            f"{value!r} is not a number of records such as 100, or a share such as 0.1%", ctx, parameter
+        )
+    return LetterLimit(int(match["count"])) if match["count"] else LetterLimit(percent=float(match["percent"]))
 
 
 def master_option(function: Any) -> Any:
@@ -157,6 +171,21 @@ PLAN_OPTIONS = {
         show_default=True,
         help="Action if the table was rolled back behind its newest load: fail, or skip the lost rows.",
     ),
+    "on_mismatch": click.option(
+        "--on-mismatch",
+        type=click.Choice(["dead-letter", "null"]),
+        default="dead-letter",
+        show_default=True,
+        help="Action if a value does not fit the columns: dead letter, or a row of nulls with reason and text in "
+        "_corrupt.",
+    ),
+    "max_dead_letters": click.option(
+        "--max-dead-letters",
+        callback=parse_letter_limit,
+        metavar="N|P%",
+        help="Maximum dead letters of a load, as a number or a percentage of its records; a load with more commits "
+        "nothing and exits with code 3.  [default: no limit]",
+    ),
     "source": click.option(
         "--source",
         type=click.Choice(["auto", "fetch", "segments"]),
@@ -216,6 +245,27 @@ def with_decode_options(function: Any) -> Any:
         metavar="FILE",
         help="Schema of values: a StructType in JSON from Spark's df.schema.json(), an Avro schema, "
         "or a descriptor set of protoc.",
+    )
+    @click.option(
+        "--numbers",
+        type=click.Choice(NUMBERS),
+        help="Inferred numbers of JSON: double, except integers beyond 2**53, or exact: long without fractions in the "
+        "first load, and later fractions are dead letters.  [default: double]",
+    )
+    @click.option(
+        "--type",
+        "types",
+        multiple=True,
+        callback=lambda _ctx, _parameter, values: tuple(values) or None,
+        metavar="'NAME: TYPE'",
+        help="Type of an inferred column of JSON or CSV, such as 'price: double' or 'tags: map<string,string>'; may be "
+        "repeated.",
+    )
+    @click.option(
+        "--map-keys",
+        type=click.IntRange(0),
+        help="Number of names beyond which a JSON object with values of one plain type is a map; 0 for none.  "
+        f"[default: {DEFAULT_MAP_KEYS}]",
     )
     @click.option(
         "--pattern", metavar="REGEX", help="Pattern of --decode regex in RE2 syntax; named groups are columns."

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.command import Command, counted, json_option, print_json, size_text
+from ottla.cli.command import counted, json_option, print_json, size_text
 from ottla.pipeline.cli.options import GivenPath
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.spark.environment import write_environment
 from ottla.pipeline.spark.session import require_extra
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline package --output environment.tar.gz",
         "ottla pipeline load -t clicks --table /lake/t --master spark://host:7077 --environment environment.tar.gz",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.command import (
-    Command,
     complete_topic,
     connection_options,
     counted,
@@ -24,6 +23,7 @@ from ottla.cli.command import (
 )
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import TableLocation, absolute, catalog_option
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.spark.session import require_extra
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline push lake/clicks --topic clicks-again          # a table, of any format that `load` writes",
         "ottla pipeline push users.csv --topic users --key-column id   # rows become JSON objects",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla.cli.command import (
-    Command,
     complete_topic,
     connection_options,
     counted,
@@ -31,6 +30,7 @@ from ottla.pipeline.cli.options import (
     spark_options,
     with_decode_options,
 )
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.cli.push import print_summary, progress_bar, table_rows
 from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.spark.session import (
@@ -76,7 +76,7 @@ class Replay:
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline replay --topic clicks --from 2026-11-22 --to 2026-11-23 --to-topic clicks-of-sunday",
         "ottla pipeline replay --topic clicks:0 --from 1000 --to 2000 --to-topic thousand --keep-timestamps",
@@ -282,7 +282,7 @@ def _topic_into_table(
     from ottla.pipeline.transform.open_format import open_format
 
     settings = PlanSettings(asked.replay_id, parallelism=tasks_at_once, source="auto")
-    value_format = open_format(decode_options)
+    value_format = open_format(decode_options, exact_fields=target.layout().partition_columns)
     bounds = asked.bounds
     with open_cluster(bootstrap_server) as cluster:
         planner = TopicReplay(find_positions(cluster, asked.selection), *bounds)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import Command, counted, security, size_text
+from ottla.cli.command import counted, security, size_text
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.cli.table_run import TableRun, run_text, with_table_run
 from ottla.pipeline.spark.session import parallelism, require_extra, require_spark
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline snapshot --topics users --table lake/users",
         "ottla pipeline snapshot -t users --table lake/users --decode json --schedule '*/15 * * * *'",

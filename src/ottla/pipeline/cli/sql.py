@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from ottla.cli.command import Command, connection_options, json_option, open_cluster, print_json, print_table, security
+from ottla.cli.command import connection_options, json_option, open_cluster, print_json, print_table, security
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, TableLocation, catalog_option, spark_options
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.spark.engines import DUCKDB, ENGINES, SPARK
 from ottla.pipeline.spark.session import DEFAULT_MASTER, open_session, require_extra
 
@@ -28,7 +29,7 @@ SMALL_RESULT_ROWS = 1000
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         'ottla pipeline sql "select partition, count(*) from clicks group by 1" --table lake/clicks',
         'ottla pipeline sql "select cast(value as string) from records limit 5" --table lake/clicks --json',

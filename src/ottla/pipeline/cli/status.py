@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import CLIENT_ID, Command, connection_options, json_option, print_json, print_table, security
+from ottla.cli.command import CLIENT_ID, connection_options, json_option, print_json, print_table, security
 from ottla.common.durations import duration_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.spark.session import require_extra
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ NUMERIC = ("partitions", "partition", "committed", "end", "lag", "behind", "rows
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline status lake",
         "ottla pipeline status lake/clicks --partitions",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.command import (
-    Command,
     connection_options,
     counted,
     json_option,
@@ -21,6 +20,7 @@ from ottla.cli.command import (
 )
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, spark_options
+from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.spark.session import is_local, open_session, parallelism, require_extra
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
 
 
 @click.command(
-    cls=Command,
+    cls=PipelineCommand,
     examples=(
         "ottla pipeline stream news-feed.toml",
         "ottla pipeline stream news-feed.toml --once --json",

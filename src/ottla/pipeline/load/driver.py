@@ -140,6 +140,8 @@ def _run(
                 rows = land(spark, plan.tasks, settings, counters)
                 landed_at = time.monotonic()
         observer.landed(rows)
+        if (limit := reading.settings.max_dead_letters) is not None:
+            limit.check(sum(row.dead_rows for row in rows), sum(row.rows for row in rows))
         committing = time.monotonic()
         lease.require()
         committed = _commit(plan, target, rows, settings.load_id)

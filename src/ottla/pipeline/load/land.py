@@ -32,6 +32,7 @@ from ottla.pipeline.sinks.writer import DataFileWriter
 from ottla.pipeline.sources import fetch
 from ottla.pipeline.sources.source import ReadRange
 from ottla.pipeline.transform.record_decoder import RecordDecoder, dead_letters_of
+from ottla.pipeline.transform.schema_report import Tally
 
 OpenCluster = Callable[[], AbstractContextManager[ClusterView]]
 """Connects from inside a worker; must be picklable."""
@@ -73,6 +74,8 @@ class WrittenRange(ManifestRow):
     skipped_offsets: int = 0
     dead_rows: int = 0
     dead_files: str = ""
+    tally: str = ""
+    """Counts of the decoder, as `Tally.to_text` returns them."""
 
 
 TOPIC_CHARS = 100
@@ -178,6 +181,7 @@ def read_rows(
     Returns the manifest row of the task, without the files that `add` writes.
     """
     fetched_bytes = body_bytes = skipped = 0
+    tally = Tally()
     letters_from = settings.letters_held.get((task.topic, task.partition), 0)
     with (
         DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position_of(task), settings.load_id) as writer,
@@ -188,13 +192,15 @@ def read_rows(
         ):
             dead_letters: list[pa.RecordBatch | None] = [*_chosen(part.decoded.dead_letters, settings.bounds, task)]
             for batch in _chosen(part.decoded.batches, settings.bounds, task):
-                for rows, bad in decoded_rows(batch, settings.record_decoder):
+                for rows, bad in decoded_rows(batch, settings.record_decoder, tally):
                     taken, refused = screen(rows)
                     dead_letters += (bad, refused)
                     add(taken)
             for letters in dead_letters:
                 if letters is not None:
-                    writer.add(letters.filter(pc.greater_equal(letters.column("offset"), letters_from)))
+                    letters = letters.filter(pc.greater_equal(letters.column("offset"), letters_from))
+                    tally.add_reasons(letters.column("reason").to_pylist())
+                    writer.add(letters)
             fetched_bytes += part.read_bytes
             body_bytes += part.decoded.body_bytes
             skipped += part.skipped_offsets
@@ -206,17 +212,18 @@ def read_rows(
         skipped_offsets=skipped,
         dead_rows=letter_file.rows if letter_file else 0,
         dead_files=files_to_json([letter_file] if letter_file else []),
+        tally=tally.to_text(),
     )
 
 
 def decoded_rows(
-    batch: pa.RecordBatch, decoder: RecordDecoder | None
+    batch: pa.RecordBatch, decoder: RecordDecoder | None, tally: Tally | None = None
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """As `RecordDecoder.decode`, in bounded pieces; all rows unchanged without a decoder."""
     if decoder is None:
         yield batch, None
     else:
-        yield from map(decoder.decode, decoder.pieces(batch))
+        yield from (decoder.decode(piece, tally) for piece in decoder.pieces(batch))
 
 
 def _chosen(batches: Sequence[pa.RecordBatch], bounds: RowBounds | None, task: OffsetRange) -> list[pa.RecordBatch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ottla.client.admin.cluster import Cluster
@@ -18,6 +18,7 @@ from ottla.pipeline.sources.segments import open_source
 from ottla.pipeline.sources.source import ReadRange
 from ottla.pipeline.transform.columns import RESERVED_COLUMNS
 from ottla.pipeline.transform.record_decoder import RecordDecoder
+from ottla.pipeline.transform.schema_report import SchemaReport
 from ottla.pipeline.transform.target_schema import settle
 from ottla.pipeline.transform.value_format import ValueFormat
 
@@ -36,6 +37,7 @@ class PlannedRead:
     decoder: RecordDecoder | None
     settings: PlanSettings
     seconds: float
+    report: SchemaReport = field(default_factory=SchemaReport)
 
     def land_settings(self, layout: FileLayout, letters_layout: FileLayout) -> LandSettings:
         """Settings of a new load into a table and its table of dead letters."""
@@ -81,13 +83,23 @@ def find_reading(
             if found is not None
         ]
         read_range = open_source(settings.source if plan.tasks else "fetch", cluster)
-        decoder = None
+        decoder, report = None, SchemaReport()
         if value_format is not None and plan.tasks:
-            decoder = settle(value_format, target, cluster, plan.ranges, settings.isolation, reserved_columns)
+            keeps_bad = settings.on_mismatch == "null"
+            decoder = settle(
+                value_format,
+                target,
+                cluster,
+                plan.ranges,
+                settings.isolation,
+                reserved_columns,
+                report=report,
+                keeps_bad=keeps_bad,
+            )
         elif plan.tasks:
             plan.notes += _null_columns(target, reserved_columns)
     in_tasks = partial(open_cluster, recently_reachable=True)
-    return PlannedRead(plan, in_tasks, read_range, decoder, settings, time.monotonic() - started)
+    return PlannedRead(plan, in_tasks, read_range, decoder, settings, time.monotonic() - started, report)
 
 
 def accepted_rollback(table: Table, settings: PlanSettings) -> Rollback | None:

@@ -13,6 +13,10 @@ from ottla.pipeline.load.reading import PlannedRead
 from ottla.pipeline.load.tasks import ManifestRow
 from ottla.pipeline.model.plan import LoadPlan
 from ottla.pipeline.sinks.table import CommitResult, Table, files_from_json
+from ottla.pipeline.transform.schema_report import Tally
+
+MAX_LISTED = 10
+"""Maximum number of fields or reasons in a note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,13 @@ class RunSummary:
     skipped_offsets: int = 0
     dead_letters: int = 0
     """Records that the table can't store; they are in the table of dead letters with the reason."""
+    dead_letter_reasons: dict[str, int] = field(default_factory=dict)
+    """Dead letters of values by reason, without the values."""
+    nulled: int = 0
+    """Records that were kept although their value can't be decoded, with null in the decoded columns."""
+    columns_added: list[str] = field(default_factory=list)
+    fields_without_column: list[dict[str, str | int]] = field(default_factory=list)
+    """`field`, `values` and `why` of each, the commonest first."""
     plan_s: float = 0.0
     start_s: float = 0.0
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -64,6 +75,8 @@ def with_commit(
 ) -> Summary:
     """Add the facts of reading and commit; `written`: the tasks whose files the commit names, `own`: further fields."""
     plan = reading.plan
+    tally = tally_of(landed)
+    left_out = reading.report.fields_without_column(tally.unknown)
     return replace(
         summary,
         version=committed.version,
@@ -75,11 +88,16 @@ def with_commit(
         written_bytes=sum(row.size_bytes for row in written),
         skipped_offsets=plan.skipped_offsets + sum(row.skipped_offsets for row in landed),
         dead_letters=sum(row.dead_rows for row in landed),
+        dead_letter_reasons=dict(tally.reasons.most_common()),
+        nulled=tally.nulled,
+        columns_added=reading.report.columns,
+        fields_without_column=left_out,
         ranges=plan.readable_ranges,
         notes=[
             *plan.notes,
             *_loss_notes(plan, landed),
             *letter_notes(landed, target),
+            *value_notes(tally, left_out, reading.report.spellings),
             *([committed.note] if committed.note else []),
         ],
         **own,
@@ -105,3 +123,32 @@ def letter_notes(rows: Sequence[WrittenRange], target: Table) -> list[str]:
     path = target.dead_letters().location
     records = "record" if count == 1 else "records"
     return [f"{count:,} {records} that the table can't store went to {path}, with the reason of each"] if count else []
+
+
+def tally_of(rows: Sequence[WrittenRange]) -> Tally:
+    """The counts of all tasks."""
+    tally = Tally()
+    for row in rows:
+        tally.add_text(row.tally)
+    return tally
+
+
+def value_notes(tally: Tally, left_out: Sequence[Mapping[str, str | int]], spellings: Mapping[str, int]) -> list[str]:
+    """Notes for the operator about values: reasons of dead letters, kept bad values, fields without a column."""
+    notes = []
+    if tally.reasons:
+        notes.append(f"reasons of dead letters: {_listed([f'{r} ({n:,})' for r, n in tally.reasons.most_common()])}")
+    if tally.nulled:
+        notes.append(f"{tally.nulled:,} records could not be decoded: their columns are null, _corrupt has the reason")
+    if left_out:
+        texts = [f"{one['field']} ({one['values']:,}: {one['why']})" for one in left_out]
+        notes.append(f"fields without a column, with the number of values: {_listed(texts)}")
+    if spellings:
+        texts = [f"{name} ({count:,})" for name, count in spellings.items()]
+        notes.append(f"names with several spellings in one object, of which one is read: {_listed(texts)}")
+    return notes
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - MAX_LISTED
+    return "; ".join(texts[:MAX_LISTED]) + (f"; and {more:,} more, see --json" if more > 0 else "")

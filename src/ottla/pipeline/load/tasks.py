@@ -50,7 +50,7 @@ LASTING = frozenset(
 )
 """Permanent errors of the operating system: an immediate retry can't succeed."""
 
-_OPERATORS = frozenset(kind.__name__ for kind in (OperatorError, LoadRefusedError, BrokerUnreachable))
+_OPERATORS = frozenset(kind.__name__ for kind in (OperatorError, LoadRefusedError))
 _OTHERS = frozenset(
     kind.__name__
     for kind in (
@@ -124,6 +124,8 @@ def task_failure(what: str, error: BaseException, where: str) -> OttlaError:
     reason = f"OSError: {error}" if isinstance(error, OSError) else spark_reason(error)
     kind, _, message = reason.partition(": ")
     refused = _REFUSED.fullmatch(reason)
+    if message and kind == BrokerUnreachable.__name__:
+        return BrokerUnreachable(message)
     if message and kind in _OPERATORS:
         return OperatorError(message)
     if refused is not None and int(refused["number"]) in LASTING:

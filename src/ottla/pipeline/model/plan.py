@@ -59,6 +59,7 @@ PIPELINE_ID = re.compile(r"[^/]{1,200}")
 
 OnDataLoss = Literal["fail", "skip"]
 OnRollback = Literal["fail", "skip"]
+OnMismatch = Literal["dead-letter", "null"]
 SourceKind = Literal["auto", "fetch", "segments"]
 """Source of records: segment files of local brokers where they exist and brokers otherwise, brokers, segment files
 only."""
@@ -261,6 +262,35 @@ class LoadPlan:
             self.following[epoch_app_id(name)] = leader_epoch
 
 
+class DeadLettersError(OttlaError):
+    """A load has more dead letters than its limit; nothing was committed."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LetterLimit:
+    """The maximum number of dead letters of a load, or their maximum percentage of its records."""
+
+    count: int | None = None
+    percent: float = 100.0
+
+    def check(self, letters: int, rows: int) -> None:
+        """Raise DeadLettersError for more dead letters; `rows` are the other records."""
+        if self.count is not None:
+            if letters <= self.count:
+                return
+            limit = f"{self.count:,}"
+        else:
+            if letters * 100 <= self.percent * (letters + rows):
+                return
+            limit = f"{self.percent:g}%"
+        raise DeadLettersError(
+            f"{letters:,} of {letters + rows:,} records can't be stored, and --max-dead-letters is {limit}: nothing "
+            "was committed; correct --decode or --schema, or raise the limit to load the other records"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
     """Settings of a plan. `parallelism` is the number of concurrent tasks."""
@@ -277,6 +307,10 @@ class PlanSettings:
     """Where the first load of the pipeline id starts, in place of the start of the log; refused for a later one."""
     end: Boundary | None = None
     """Where this load ends, if that is before the end of the log."""
+    on_mismatch: OnMismatch = "dead-letter"
+    """Place of a record that can't be decoded: the table of dead letters, or the table, with nulls."""
+    max_dead_letters: LetterLimit | None = None
+    """Dead letters beyond which nothing is committed; None without a limit."""
     follows_log: bool = False
     """The table mirrors the log exactly: a truncated log is read again from its start."""
 

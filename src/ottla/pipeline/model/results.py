@@ -39,12 +39,32 @@ def rows_of(result: pa.Table) -> list[list[Any]]:
 
 def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
     try:
-        return list(column.to_pylist())
+        values = list(column.to_pylist())
+        return [_with_objects(value, column.type) for value in values] if _has_maps(column.type) else values
     except OverflowError as error:
         raise OperatorError(
             f"the column {name!r} of the result has a time that is not within the years 1 to 9999: cast it to text in "
             "the statement, or write a file with --output NAME.parquet"
         ) from error
+
+
+def _has_maps(kind: Any) -> bool:
+    """True for a type of Arrow with maps, whose values arrive as lists of pairs."""
+    if str(kind).startswith("map<"):
+        return True
+    return any(_has_maps(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _with_objects(value: Any, kind: Any) -> Any:
+    """A value with dictionaries in the place of maps."""
+    if value is None or not kind.num_fields:
+        return value
+    name = str(kind)
+    if name.startswith("map<"):
+        return {str(printable(key)): _with_objects(item, kind.item_type) for key, item in value}
+    if name.startswith("struct<"):
+        return {part.name: _with_objects(value[part.name], part.type) for part in kind}
+    return [_with_objects(item, kind.value_type) for item in value]
 
 
 def printable(value: Any) -> Any:

@@ -291,7 +291,8 @@ class IcebergTarget:
         for _ in range(COMMIT_ATTEMPTS):
             table = self._open()
             found = _plain_schema(table.schema().as_arrow())
-            if all(one.name in found.names and same_type(found.field(one.name).type, one.type) for one in schema):
+            types = {column.name: column.type for column in found}
+            if all(one.name in types and same_type(types[one.name], one.type) for one in schema):
                 return found
             change = table.transaction()
             try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from ottla.common.errors import OperatorError
 from ottla.pipeline.model.arrays import flags
 from ottla.pipeline.sinks.table import DataFile, FileLayout
-from ottla.pipeline.sinks.writer import NULL_DIRECTORY, ROW_GROUP_BYTES, DataFileWriter
+from ottla.pipeline.sinks.writer import NULL_DIRECTORY, ROW_GROUP_BYTES, DataFileWriter, directory_text
 
 MAX_OPEN_FILES = 64
 MAX_FILES = 4_000
@@ -27,21 +28,25 @@ _SEPARATOR = "\x1f"
 _NULL = "\x00"
 _DIRECTORY_BYTES = 255
 """Maximum length of a file name; a partition's directory is named COLUMN=TEXT."""
-_PLACEABLE = r"\A[0-9A-Za-z._-][0-9A-Za-z ._+@~-]{{0,{rest}}}\z"
-"""Text that such a name contains unescaped, for every format and reader; every topic name matches."""
 
 
 def unplaceable(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
-    """True for rows with a text in a partition column that can't be a directory name; null can, "" can't."""
+    """True for rows with a text in a partition column that can't be a directory name: it is too long, or the name of
+    null."""
     found = flags(np.zeros(batch.num_rows, np.bool_))
     for name in columns:
         column = batch.column(name)
         if pa.types.is_string(column.type):
-            rest = _DIRECTORY_BYTES - len(f"{name}=".encode()) - 1
-            placeable = pc.match_substring_regex(column, _PLACEABLE.format(rest=rest))
-            odd = pc.or_(pc.invert(placeable), pc.equal(column, NULL_DIRECTORY))
-            found = pc.or_(found, pc.fill_null(odd, fill_value=False))
+            room = _DIRECTORY_BYTES - len(f"{name}=".encode())
+            codes = column.dictionary_encode()
+            odd = [text == NULL_DIRECTORY or len(directory_text(text).encode()) > room for text in _texts(codes)]
+            found = pc.or_(found, pc.fill_null(pa.array(odd, pa.bool_()).take(codes.indices), fill_value=False))
     return found
+
+
+def _texts(codes: pa.DictionaryArray) -> list[str]:
+    texts: list[str] = codes.dictionary.to_pylist()
+    return texts
 
 
 def require_placeable(batch: pa.RecordBatch, columns: Sequence[str]) -> None:
@@ -105,9 +110,17 @@ class PartitionedWriter:
         return self._done
 
     def _keys(self, batch: pa.RecordBatch) -> pa.Array:
-        """The values of the partition columns of each row, as one text."""
-        texts = [pc.fill_null(batch.column(name).cast(pa.string()), _NULL) for name in self._layout.partition_columns]
-        return pc.binary_join_element_wise(*texts, _SEPARATOR)
+        """The values of the partition columns of each row, as one text: escaped, so that separators are unambiguous."""
+        keys = []
+        for name in self._layout.partition_columns:
+            codes = batch.column(name).cast(pa.string()).dictionary_encode()
+            texts = pa.array([self._key(text) for text in _texts(codes)], pa.string())
+            keys.append(pc.fill_null(texts.take(codes.indices), _NULL))
+        return pc.binary_join_element_wise(*keys, _SEPARATOR)
+
+    def _key(self, text: str) -> str:
+        """Empty text is null where only directories have the values, as in Hive and Spark."""
+        return directory_text(text) if text or self._layout.partitions_in_files else _NULL
 
     def _writer(self, key: str) -> DataFileWriter:
         if key in self._open:
@@ -122,7 +135,7 @@ class PartitionedWriter:
             )
         texts = key.split(_SEPARATOR) if self._layout.partition_columns else []
         values = {
-            name: None if text == _NULL else text
+            name: None if text == _NULL else unquote(text)
             for name, text in zip(self._layout.partition_columns, texts, strict=True)
         }
         writer = DataFileWriter(self._layout, self._schema, values, self._position, self._load_id)

@@ -39,7 +39,8 @@ def with_date(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def typed_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Rows of Spark's types as rows of the table, with the day of their timestamps where only the schema has it."""
-    held = pa.schema([column for column in schema if column.name in batch.schema.names])
+    found = set(batch.schema.names)
+    held = pa.schema([column for column in schema if column.name in found])
     columns = [batch.column(column.name).cast(column.type) for column in held]
     rows = pa.RecordBatch.from_arrays(columns, schema=held)
     return rows if held.names == schema.names else with_date(rows, schema)

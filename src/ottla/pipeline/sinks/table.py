@@ -365,10 +365,11 @@ def grown_columns(location: str, found: pa.Schema, wanted: pa.Schema) -> list[pa
                 f"the column {column.name!r} of the table {location} has the type {found.field(position).type}, which "
                 f"this format can't widen to {column.type}"
             )
+    types = {column.name: column.type for column in found}  # pyarrow builds its list of names again at each use
     return [
         column.with_nullable(True)
         for column in wanted
-        if column.name not in found.names or not same_type(found.field(column.name).type, column.type)
+        if column.name not in types or not same_type(types[column.name], column.type)
     ]
 
 

@@ -28,6 +28,16 @@ DATA_FILE = re.compile(r"part-.*\.parquet")
 _NAME = re.compile(r"part-.+-(?P<load>[0-9A-Za-z]+)-[0-9a-f]{8}\.zstd\.parquet")
 
 
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^`<>|]")
+
+
+def directory_text(value: str | None) -> str:
+    """The text of a partition's value in the name of its directory, escaped as Hive and Spark do (`%2F`)."""
+    if value is None:
+        return NULL_DIRECTORY
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
+
+
 def new_load_id() -> str:
     """A unique id of a load or compaction, for the names of files and leases."""
     return uuid.uuid4().hex[:16]
@@ -67,9 +77,7 @@ class DataFileWriter:
         and digits.
         """
         self._partition_values = values
-        directory = layout.subdirectory + "".join(
-            f"{name}={NULL_DIRECTORY if value is None else value}/" for name, value in values.items()
-        )
+        directory = layout.subdirectory + "".join(f"{name}={directory_text(value)}/" for name, value in values.items())
         attempt = uuid.uuid4().hex[:8]
         self._relative = f"{directory}part-{position}-{load_id}-{attempt}.zstd.parquet"
         self._store = layout.store

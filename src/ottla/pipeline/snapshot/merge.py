@@ -245,7 +245,8 @@ def _held_rows(store: Store, files: Iterable[str], schema: pa.Schema) -> Iterato
     filesystem, paths = store.arrow(list(map(store.relative, files)))
     for path in paths:
         with pq.ParquetFile(path, filesystem=filesystem) as file:
-            names = [name for name in schema.names if name in file.schema_arrow.names]
+            stored = set(file.schema_arrow.names)
+            names = [name for name in schema.names if name in stored]
             for batch in file.iter_batches(BATCH_ROWS, columns=names):
                 yield conformed(batch, schema)
 

@@ -43,7 +43,7 @@ from ottla.pipeline.stream.results import Results
 from ottla.pipeline.stream.state import DEFAULT_DIRECTORY, StreamState, held_state
 from ottla.pipeline.stream.table_results import TableResults
 from ottla.pipeline.stream.topic_results import TopicResults
-from ottla.pipeline.stream.views import open_formats, register_views, require_topics, settle
+from ottla.pipeline.stream.views import open_formats, register_views, require_same_fields, require_topics, settle
 from ottla.pipeline.transform.value_format import ValueFormat
 
 logger = logging.getLogger(__name__)
@@ -99,6 +99,8 @@ def run_stream(job: StreamJob, open_session: OpenSession, observe: Observe | Non
             require_topics(definition, cluster)
             if progress.planned < 0:
                 state.settle(definition, settle(definition, formats, cluster), cluster_id)
+            else:
+                require_same_fields(definition, formats, state.fields)
         letters.clear()
         runner = BatchRunner(results, letters, definition.result.sql)
         with open_session() as spark:

@@ -7,6 +7,7 @@ need not pass through the JVM.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from ottla.pipeline.datasource.provider import NAME
 from ottla.pipeline.model.decode import SCHEMA
 from ottla.pipeline.model.failure import refusal, spark_reason
 from ottla.pipeline.model.plan import OffsetRange
+from ottla.pipeline.model.rollback import LoadRefusedError
 from ottla.pipeline.sql.topic_views import COLUMNS
 from ottla.pipeline.stream.definition import SourceDefinition, StreamDefinition
 from ottla.pipeline.stream.letters import DecodingTask
 from ottla.pipeline.transform.columns import column_name
 from ottla.pipeline.transform.open_format import open_format
 from ottla.pipeline.transform.record_decoder import RecordDecoder
-from ottla.pipeline.transform.target_schema import settle_fields
+from ottla.pipeline.transform.target_schema import given_fields, settle_fields
 from ottla.pipeline.transform.value_format import ValueFormat
 
 EVENT_TIME = "event_time"
@@ -42,7 +44,10 @@ def open_formats(definition: StreamDefinition) -> dict[str, ValueFormat]:
         path = source.decode.schema
         if path is not None and not path.is_file():
             raise OperatorError(f"[sources.{view}] schema: the file {path} does not exist")
-        value_format = open_format(source.decode)
+        decode = source.decode
+        if decode.decode == "json" and path is None:
+            decode = replace(decode, numbers="exact", map_keys=0)
+        value_format = open_format(decode)
         if value_format is not None:
             found[view] = value_format
     return found
@@ -56,6 +61,21 @@ def settle(definition: StreamDefinition, formats: Mapping[str, ValueFormat], clu
         for view, value_format in formats.items()
         for source in [definition.sources[view]]
     }
+
+
+def require_same_fields(
+    definition: StreamDefinition, formats: Mapping[str, ValueFormat], settled: Mapping[str, pa.Schema]
+) -> None:
+    """Raise LoadRefusedError for a schema file that was edited since the stream was started: its state and its results
+    have the old fields."""
+    for view, value_format in formats.items():
+        path = definition.sources[view].decode.schema
+        if path is not None and view in settled and given_fields(value_format) != settled[view]:
+            raise LoadRefusedError(
+                f"[sources.{view}] schema: the file {path} has other fields than the stream {definition.name!r} was "
+                "started with: revert that change, or start a new stream with another name and another place for the "
+                "results"
+            )
 
 
 def require_topics(definition: StreamDefinition, cluster: Cluster) -> None:

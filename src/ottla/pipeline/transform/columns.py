@@ -28,7 +28,10 @@ UNUSABLE_CHARACTERS = frozenset(" ,;{}()\n\t=")
 MAX_NAME_LENGTH = 255
 MAX_LEVELS = 40
 """Maximum levels of fields in each other; the elements of a list and the values of a map are a level too."""
-RESERVED_COLUMNS = frozenset([*SCHEMA.names, DATE_COLUMN])
+CORRUPT_COLUMN = "_corrupt"
+"""Reason and text of a value that could not be decoded, in rows that were kept."""
+CORRUPT_TYPE = pa.struct([("reason", pa.string()), ("text", pa.string())])
+RESERVED_COLUMNS = frozenset([*SCHEMA.names, DATE_COLUMN, CORRUPT_COLUMN])
 
 
 def column_name(field: str, reserved: frozenset[str] = RESERVED_COLUMNS) -> str:

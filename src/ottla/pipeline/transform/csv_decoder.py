@@ -10,6 +10,8 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -120,18 +122,28 @@ def _require_plain(text: pa.Array, column: pa.Field) -> None:
         )
 
 
-def infer_csv_schema(values: pa.Array) -> pa.Schema:
+def column_count(names: Iterable[str]) -> int:
+    """The number of columns `c0`, `c1`, ... without a gap among some names, as inference calls them."""
+    found = set(names)
+    return next(number for number in range(len(found) + 1) if f"c{number}" not in found)
+
+
+def infer_csv_schema(values: pa.Array, width: int = 0) -> pa.Schema:
     """Columns `c0`, `c1`, ... of the commonest number of fields in a sample, typed as all of its rows allow.
+
+    A `width` other than 0 is that number, and rows of another one are ignored: an existing table has settled it.
 
     Types are int64, double, bool and string: text that looks like a time in a sample may be something else in later
     records. A column is a number only if each value of the sample is written as a plain one: digits without leading
     zeros, with a minus and decimals at most. So codes stay text: `02134`, `+4930123`, `0x1A`, `1e5`, `nan`. Numbers
     that a double would round stay text, too.
     """
-    widths = [_width(value) for value in values.drop_null().to_pylist()]
-    if not any(widths):
-        return pa.schema([])
-    width = max(sorted(set(widths) - {0}), key=widths.count)
+    if not width:
+        widths = Counter(_width(value) for value in values.drop_null().to_pylist())
+        del widths[0]
+        if not widths:
+            return pa.schema([])
+        width = max(sorted(widths), key=widths.__getitem__)
     names = [f"c{number}" for number in range(width)]
     text = CsvDecoder(pa.schema([(name, pa.string()) for name in names])).decode(values).columns
     return pa.schema([(name, _narrowest(text.column(name))) for name in names])

@@ -7,6 +7,9 @@ from pathlib import Path
 
 FORMATS = ("raw", "json", "avro", "protobuf", "csv", "regex", "access-log")
 
+NUMBERS = ("double", "exact")
+DEFAULT_MAP_KEYS = 500
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
@@ -18,3 +21,9 @@ class DecodeOptions:
     message: str | None = None
     schema_registry: str | None = None
     schema_registry_ca: Path | None = None
+    numbers: str | None = None
+    """One of NUMBERS."""
+    types: tuple[str, ...] | None = None
+    """Types of columns, such as `price: double`."""
+    map_keys: int | None = None
+    """Number of names beyond which an object is a map, 0 for none."""

@@ -11,7 +11,8 @@ load, nor takes more memory than `MAX_CELLS` and the value's own size allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,6 +28,8 @@ MAX_CELLS = 8 << 20
 """Maximum fields of the rows that are decoded at once, including absent ones. An empty object in a list takes two bytes
 of a value, but a cell in the column of each field that other objects of the list have."""
 MAX_REASON_LENGTH = 300
+MAX_COUNTED = 1_000
+"""Maximum number of names of fields or reasons that a task counts: data as names would bring ever more."""
 
 Parse = Callable[[pa.Array], pa.RecordBatch]
 """Returns one row for each of some values without nulls; raises ValueError (such as ArrowInvalid) if any is bad."""
@@ -44,6 +47,8 @@ class DecodedValues:
     columns: pa.RecordBatch
     bad: list[int] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    """Name -> count of fields that have no column, in good values, as far as a decoder counts them."""
 
 
 class Decoder(Protocol):
@@ -64,6 +69,13 @@ class Decoder(Protocol):
     def decode(self, values: pa.Array) -> DecodedValues:
         """Decode binary values; a null one (a tombstone) has a row of nulls. Raises only errors that no value
         causes."""
+
+
+def add_bounded(counts: Counter[str], others: Mapping[str, int]) -> None:
+    """Add counts by name, of at most MAX_COUNTED names."""
+    for name, count in others.items():
+        if name in counts or len(counts) < MAX_COUNTED:
+            counts[name] += count
 
 
 def cell_count(type_: pa.DataType) -> int:

@@ -4,20 +4,23 @@ The reader takes a stream of objects, so values are joined by line feeds. A valu
 can neither extend into the next one nor hide one: the sequence `}`, line feed, `{` never occurs inside an object, nor
 in a string, where a line feed has to be escaped. So as many objects as values mean one object each.
 
-Fields without a column are ignored, absent ones are null. A duplicate field makes the value bad if it has a
-column. NaN and Infinity are taken as floating point numbers, as Python and Java writers have them. A number is
-never rounded into an integer column, nor is text read as a number. Times are text in ISO 8601, in UTC where they name
-no zone; digits of a second beyond the column's unit are cut. A byte order mark in front of a value is skipped. The
-reader keeps its own stack, so nesting costs no recursion; ignored content has no depth limit but the value's size.
+Fields without a column are ignored and counted, absent ones are null. Names match without regard to case, and a field
+that is spelled as its column comes first. A duplicate field makes the value bad if it has a column. NaN and Infinity
+are taken as floating point numbers, as Python and Java writers have them. A number is never rounded into an integer
+column, nor is text read as a number. Times are text in ISO 8601, in UTC where they name no zone; digits of a second
+beyond the column's unit are cut. A byte order mark in front of a value is skipped. The reader keeps its own stack, so
+nesting costs no recursion; ignored content has no depth limit but the value's size.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +28,14 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.transform.decoder import MAX_CELLS, DecodedValues, cell_count, decode_by_halves, item_cells
+from ottla.pipeline.transform.decoder import (
+    MAX_CELLS,
+    DecodedValues,
+    add_bounded,
+    cell_count,
+    decode_by_halves,
+    item_cells,
+)
 from ottla.pipeline.transform.fit import (
     FIRST_ROUNDED,
     decimal_misfit,
@@ -37,6 +47,16 @@ from ottla.pipeline.transform.fit import (
     parse_integer,
     parse_number,
     shown,
+)
+from ottla.pipeline.transform.json_maps import is_readable_map, read_maps
+from ottla.pipeline.transform.json_names import (
+    Spellings,
+    known_names,
+    merged,
+    name_count,
+    name_counts,
+    value_count,
+    with_own_names,
 )
 from ottla.pipeline.transform.schema_ids import without_ids
 from ottla.pipeline.transform.text_cast import cast_json_time
@@ -77,10 +97,16 @@ class JsonDecoder:
     def __post_init__(self) -> None:
         """Raises OperatorError for a type that can't be read from JSON."""
         for column in self.schema:
-            _require_readable(column.name, column.type)
-        type_ = pa.struct(list(self.schema))
+            if not is_readable_map(column.type):
+                _require_readable(column.name, column.type)
+        type_ = self._type
         object.__setattr__(self, "_row_cells", cell_count(type_))
         object.__setattr__(self, "_item_cells", item_cells(type_))
+
+    @property
+    def _type(self) -> pa.StructType:
+        """The fields that the reader reads: it has no maps."""
+        return pa.struct([column for column in self.schema if not pa.types.is_map(column.type)])
 
     def most_cells(self, values: pa.Array) -> int:
         """An item that is an object begins with a brace."""
@@ -90,18 +116,22 @@ class JsonDecoder:
         return cells
 
     def decode(self, values: pa.Array) -> DecodedValues:
-        return decode_by_halves(values, self.schema, self._parse, self._defect)
+        unknown: Counter[str] = Counter()
+        decoded = decode_by_halves(values, self.schema, partial(self._parse, unknown), self._defect)
+        return replace(decoded, unknown=unknown)
 
-    def _parse(self, values: pa.Array) -> pa.RecordBatch:
-        batch = self._read(without_ids(values) if self.has_ids else values)
+    def _parse(self, unknown: Counter[str], values: pa.Array) -> pa.RecordBatch:
+        batch, others = self._read(without_ids(values) if self.has_ids else values)
         limit = FIRST_ROUNDED if self.is_inferred else math.inf
         if any(has_float_from(column, limit) for column in batch.columns):
             reason = next((reason for value in values.to_pylist() if (reason := self._defect(value))), None)
             if reason:
                 raise ValueError(reason)
+        add_bounded(unknown, others)
         return batch
 
-    def _read(self, values: pa.Array) -> pa.RecordBatch:
+    def _read(self, values: pa.Array) -> tuple[pa.RecordBatch, dict[str, int]]:
+        """The rows, and how often each name occurs that no column has. Raises ValueError."""
         text = values.cast(pa.string())
         if pc.any(pc.starts_with(text, _BOM)).as_py():
             text = pc.replace_substring_regex(text, rf"\A{_BOM}", "")
@@ -111,24 +141,28 @@ class JsonDecoder:
             raise ValueError("the value is not a JSON object")
         lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(text)], pa.int32()), text), "\n")
         buffer = lines[0].as_buffer()
-        wanted = pa.schema([(column.name, _read_type(column.type)) for column in self.schema]) or _PLACEHOLDER
-        try:
-            table = pyarrow.json.read_json(
-                pa.BufferReader(buffer),
-                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=buffer.size + 1),
-                parse_options=pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore"),
-            )
-        except pa.ArrowInvalid as error:
-            raise ValueError(str(error).removesuffix(" in row 0")) from error
-        if table.num_rows != len(values):
-            raise ValueError("the value contains several JSON objects")
-        batch = one_batch(table.select(self.schema.names), len(values))
+        wanted = pa.struct([(column.name, _read_type(column.type)) for column in self._type])
+        maps = [column for column in self.schema if pa.types.is_map(column.type)]
+        rows = _read_objects(buffer, wanted, len(values))
+        unknown: dict[str, int] = {}
+        if name_count(lines) != value_count(rows):  # fields without a value, or that the reader ignored
+            names = name_counts(lines)
+            known = set(known_names(wanted))
+            unknown = {name: count for name, count in names.items() if name.lower() not in known}
+            widened = Spellings(names.keys() - unknown.keys()).widened(wanted)
+            if widened != wanted:
+                if len(values) > 1 and cell_count(widened) * len(values) > MAX_CELLS:
+                    raise ValueError("too many values spell names in other ways")  # halves are tried
+                rows = merged(_read_objects(buffer, widened, len(values)), wanted)
         if not self.schema.names:
-            return batch
-        columns = [
-            _cast(column.name, found, column.type) for found, column in zip(batch.columns, self.schema, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            return pa.RecordBatch.from_struct_array(rows), unknown
+        found = {
+            column.name: _cast(column.name, array, column.type)
+            for array, column in zip(rows.flatten(), self._type, strict=True)
+        }
+        if maps:
+            found |= read_maps(text, maps, unknown)
+        return pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], schema=self.schema), unknown
 
     def _excess(self, value: bytes) -> str | None:
         """Why a value would take too much memory. Its braces are counted first, though some may be in text, or in
@@ -139,7 +173,8 @@ class JsonDecoder:
             found = json.loads(value)
         except (ValueError, RecursionError) as error:  # more digits or levels than Python takes are among these
             return f"the value is too large and can't be inspected: {error}"
-        if _cell_counter(pa.struct(list(self.schema)))(found) <= MAX_CELLS:
+        type_ = self._type
+        if _cell_counter(type_)(with_own_names(found, type_)) <= MAX_CELLS:
             return None
         return f"the lists of objects in the value have more than {MAX_CELLS:,} fields, absent ones too"
 
@@ -161,7 +196,8 @@ class JsonDecoder:
         except (ValueError, RecursionError):  # more digits or levels than Python takes
             return None
         check = _inferred_misfit if self.is_inferred else _misfit
-        return first_misfit("", found, pa.struct(list(self.schema)), check)
+        type_ = self._type
+        return first_misfit("", with_own_names(found, type_), type_, check)
 
 
 def _cell_counter(type_: pa.DataType) -> Callable[[Any], int]:
@@ -180,6 +216,23 @@ def _cell_counter(type_: pa.DataType) -> Callable[[Any], int]:
         return count_struct
     count_item = _cell_counter(type_.value_type)
     return lambda value: 1 + sum(map(count_item, value)) if isinstance(value, list) else 1
+
+
+def _read_objects(buffer: pa.Buffer, type_: pa.StructType, count: int) -> pa.StructArray:
+    """The objects in some lines, as rows of that type. Raises ValueError unless there are `count`."""
+    try:
+        table = pyarrow.json.read_json(
+            pa.BufferReader(buffer),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=buffer.size + 1),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=pa.schema(list(type_)) or _PLACEHOLDER, unexpected_field_behavior="ignore"
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise ValueError(str(error).removesuffix(" in row 0")) from error
+    if table.num_rows != count:
+        raise ValueError("the value contains several JSON objects")
+    return one_batch(table.select(type_.names), count).to_struct_array()
 
 
 def one_batch(table: pa.Table, count: int) -> pa.RecordBatch:
@@ -233,7 +286,7 @@ def _require_readable(name: str, type_: pa.DataType) -> None:
     elif pa.types.is_map(type_) or pa.types.is_nested(type_):
         raise OperatorError(
             f"the schema has the column {name!r} of type {type_}, which can't be read from JSON; leave it out, or "
-            "declare the keys of the object as fields of a struct"
+            "declare the keys of the object as fields of a struct (maps of plain values are read as columns only)"
         )
 
 

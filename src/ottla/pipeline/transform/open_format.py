@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.avro_format import AvroFormat
-from ottla.pipeline.transform.decode_options import DecodeOptions
+from ottla.pipeline.transform.decode_options import DEFAULT_MAP_KEYS, DecodeOptions
 from ottla.pipeline.transform.protobuf_format import ProtobufFormat
 from ottla.pipeline.transform.schema_file import read_struct_type
+from ottla.pipeline.transform.type_hints import parse_hints
 from ottla.pipeline.transform.value_format import AccessLogFormat, CsvFormat, JsonFormat, RegexFormat, ValueFormat
 from ottla.schemas.registry import SchemaRegistry
 from ottla.schemas.settings import open_registry, read_schema_bytes
 
 
-def open_format(options: DecodeOptions) -> ValueFormat | None:
-    """None for `raw`: values stay unchanged. Raises OperatorError for options that don't go together."""
+def open_format(options: DecodeOptions, exact_fields: Iterable[str] = ()) -> ValueFormat | None:
+    """None for `raw`: values stay unchanged. `exact_fields`: fields of JSON whose numbers are never inferred as double.
+
+    Raises OperatorError for options that don't go together.
+    """
     open_one, taken = _FORMATS[options.decode]
-    for name in ("schema", "pattern", "message", "schema_registry", "schema_registry_ca"):
+    if options.schema is not None and (options.types or options.map_keys is not None):
+        raise OperatorError("--type and --map-keys apply to inferred fields; omit them, or --schema")
+    for name in (*("schema", "pattern", "message", "schema_registry", "schema_registry_ca"), *INFERRED_ONLY):
         if getattr(options, name) is not None and name not in taken:
             users = [decode for decode, (_, options_) in _FORMATS.items() if name in options_]
+            option = "type" if name == "types" else name.replace("_", "-")
             raise OperatorError(
-                f"--{name.replace('_', '-')} has no effect with --decode {options.decode}; use it with --decode "
-                + " or ".join(users)
+                f"--{option} has no effect with --decode {options.decode}; use it with --decode " + " or ".join(users)
             )
-    return open_one(options)
+    found = open_one(options)
+    return replace(found, exact_fields=frozenset(exact_fields)) if isinstance(found, JsonFormat) else found
 
 
 def _open_json(options: DecodeOptions) -> ValueFormat:
     has_ids = _registry(options) is not None
-    return JsonFormat(read_struct_type(options.schema) if options.schema else None, has_ids)
+    if options.schema is None:
+        map_keys = DEFAULT_MAP_KEYS if options.map_keys is None else options.map_keys
+        hints = parse_hints(options.types or ())
+        return JsonFormat(None, has_ids, is_exact=options.numbers == "exact", map_keys=map_keys, hints=hints)
+    if options.numbers is not None:
+        raise OperatorError("--numbers applies to inferred fields, and --schema declares their types; omit one of them")
+    return JsonFormat(read_struct_type(options.schema), has_ids)
 
 
 def _open_avro(options: DecodeOptions) -> ValueFormat:
@@ -73,7 +87,9 @@ def _checked(found: ValueFormat, options: DecodeOptions, form: str) -> ValueForm
 
 
 def _open_csv(options: DecodeOptions) -> ValueFormat:
-    return CsvFormat(read_struct_type(options.schema) if options.schema else None)
+    if options.schema:
+        return CsvFormat(read_struct_type(options.schema))
+    return CsvFormat(None, parse_hints(options.types or ()))
 
 
 def _open_regex(options: DecodeOptions) -> ValueFormat:
@@ -96,12 +112,13 @@ class OpenFormat(Protocol):
 
 
 NO_FIELDS = pa.schema([])
+INFERRED_ONLY = ("numbers", "types", "map_keys")
 _FORMATS: Mapping[str, tuple[OpenFormat, frozenset[str]]] = {
     "raw": (lambda _options: None, frozenset()),
-    "json": (_open_json, frozenset({"schema", "schema_registry", "schema_registry_ca"})),
+    "json": (_open_json, frozenset({"schema", "schema_registry", "schema_registry_ca", *INFERRED_ONLY})),
     "avro": (_open_avro, frozenset({"schema", "schema_registry", "schema_registry_ca"})),
     "protobuf": (_open_protobuf, frozenset({"schema", "message", "schema_registry", "schema_registry_ca"})),
-    "csv": (_open_csv, frozenset({"schema"})),
+    "csv": (_open_csv, frozenset({"schema", "types"})),
     "regex": (_open_regex, frozenset({"schema", "pattern"})),
     "access-log": (lambda _options: AccessLogFormat(), frozenset()),
 }

@@ -6,16 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.model.years import has_times, outside_years
-from ottla.pipeline.transform.columns import RESERVED_COLUMNS, column_name
-from ottla.pipeline.transform.decoder import MAX_CELLS, Decoder
+from ottla.pipeline.transform.columns import CORRUPT_COLUMN, CORRUPT_TYPE, RESERVED_COLUMNS, column_name
+from ottla.pipeline.transform.decoder import MAX_CELLS, Decoder, add_bounded
 from ottla.pipeline.transform.schema_ids import encoded_values
+from ottla.pipeline.transform.schema_report import Tally
 from ottla.record.batch import NO_TIMESTAMP
 from ottla.schemas.ids import IdLength
+
+CORRUPT_NAMES = [part.name for part in CORRUPT_TYPE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,12 @@ class RecordDecoder:
                 middle = piece.num_rows // 2
                 waiting += [piece.slice(middle), piece.slice(0, middle)]
 
-    def decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """(rows, dead letters) of a batch by `decode.SCHEMA`: each record is in one of them, None for no letters."""
+    def decode(self, batch: pa.RecordBatch, tally: Tally | None = None) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """(rows, dead letters) of a batch by `decode.SCHEMA`: each record is in one of them, None for no letters.
+
+        If the schema has CORRUPT_COLUMN, bad values are null there and no letters. `tally` counts unknown
+        fields and these values.
+        """
         decoded = self.decoder.decode(encoded_values(batch, self.id_length))
         found = {name: batch.column(name) for name in SCHEMA.names}
         for name, column in zip(decoded.columns.schema.names, decoded.columns.columns, strict=True):
@@ -53,13 +61,43 @@ class RecordDecoder:
         ]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         reasons = _out_of_years(rows) | dict(zip(decoded.bad, decoded.reasons, strict=True))
+        if tally is not None:
+            add_bounded(tally.unknown, decoded.unknown)
         if not reasons:
             return rows, None
         bad = sorted(reasons)
         good = np.ones(batch.num_rows, np.bool_)
         good[bad] = False
+        if CORRUPT_COLUMN in self.schema.names:
+            if tally is not None:
+                tally.nulled += len(bad)
+            return _with_corrupt(rows, batch, good, [reasons[place] for place in bad]), None
         letters = dead_letters_of(batch.filter(pa.array(~good)), [reasons[place] for place in bad])
         return rows.filter(pa.array(good)), letters
+
+
+def _with_corrupt(
+    rows: pa.RecordBatch, batch: pa.RecordBatch, good: npt.NDArray[np.bool_], reasons: list[str]
+) -> pa.RecordBatch:
+    """The rows with null in the decoded columns of bad ones, which CORRUPT_COLUMN explains instead."""
+    bad = pa.array(~good)
+    places = pa.array(np.cumsum(~good) - 1, mask=good)
+    texts = [escaped_text(value) for value in batch.column("value").filter(bad).to_pylist()]
+    corrupt = pa.StructArray.from_arrays([pa.array(reasons, pa.string()), pa.array(texts, pa.string())], CORRUPT_NAMES)
+    columns = []
+    for column in rows.schema:
+        if column.name == CORRUPT_COLUMN:
+            columns.append(corrupt.take(places).cast(column.type))
+        elif column.name in SCHEMA.names:
+            columns.append(rows.column(column.name))
+        else:
+            columns.append(pc.if_else(bad, pa.scalar(None, column.type), rows.column(column.name)))
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def escaped_text(value: bytes | None) -> str | None:
+    """A value as text: UTF-8, other bytes as \\xNN."""
+    return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
 def _out_of_years(rows: pa.RecordBatch) -> dict[int, str]:

@@ -7,33 +7,41 @@ take is refused before anything is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ottla.common.errors import RETRIABLE_ERRORS, KafkaError, OperatorError
-from ottla.common.kafka.topic_partition import TopicPartition
-from ottla.pipeline.model.decode import SCHEMA, DecodeError
+from ottla.pipeline.model.decode import SCHEMA, DecodeError, DecodeResult
 from ottla.pipeline.model.plan import ClusterView, OffsetRange
 from ottla.pipeline.sinks.table import Table, stored_schema
 from ottla.pipeline.sources.fetch import fetch_part
 from ottla.pipeline.transform.columns import (
+    CORRUPT_COLUMN,
+    CORRUPT_TYPE,
     RESERVED_COLUMNS,
     column_name,
     field_name,
     usable_names,
     with_paths_of_their_own,
 )
+from ottla.pipeline.transform.json_inference import InferredFields
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.schema_ids import encoded_values
-from ottla.pipeline.transform.value_format import Samples, ValueFormat
+from ottla.pipeline.transform.schema_report import SchemaReport
+from ottla.pipeline.transform.value_format import JsonFormat, Samples, ValueFormat
 from ottla.pipeline.transform.widening import adapted, widened
 from ottla.schemas.ids import IdLength
 
-SAMPLED_RANGES = 32
-SAMPLE_BYTES = 256 << 10
-SAMPLE_ROWS = 1_000
+SAMPLED_RANGES = 256
+SAMPLE_BYTES = 8 << 20
+"""Values of a topic that are inspected: all of a load of half the size."""
+SAMPLED_PLACES = 16
+"""Places in a larger range, evenly spread, behind its first records."""
+MAX_PLACES = 512
+"""Places in all ranges of a topic."""
+SAMPLE_FETCH_BYTES = 256 << 10
 SAMPLE_WAIT_MS = 500
 
 
@@ -44,24 +52,39 @@ def settle(
     ranges: Iterable[OffsetRange],
     isolation: str,
     reserved: frozenset[str] = RESERVED_COLUMNS,
+    *,
+    report: SchemaReport | None = None,
+    keeps_bad: bool = False,
 ) -> RecordDecoder:
     """Create or widen the table for the records to load; returns their decoder. Raises OperatorError.
 
-    `reserved`: column names that a field gets only with a prefix.
+    `reserved`: column names that a field gets only with a prefix. `report` gets the new columns, and the fields that
+    have none. `keeps_bad`: records that can't be decoded stay in the table, with CORRUPT_COLUMN.
     """
     held = table.schema() if table.exists() else SCHEMA
     samples = sample_values(cluster, ranges, isolation, value_format.id_length)
-    fields = value_format.fields(_fields_of(held, reserved), samples)
-    fields = _with_usable_columns(fields, held, reserved)
+    inferred = _infer(value_format, _fields_of(held, reserved), samples)
+    fields = _with_usable_columns(inferred.schema, held, reserved)
     wanted = {column_name(field.name, reserved): field.type for field in fields}
+    if keeps_bad:
+        wanted[CORRUPT_COLUMN] = CORRUPT_TYPE
     if not value_format.is_inferred:
         _require_fit(held, wanted, table)
     is_there = table.exists()
     schema = _widen(table, held, wanted) if is_there else stored_schema(table.format, _with_columns(held, wanted))
+    if report is not None:
+        names = set(held.names)
+        report.add(inferred, fields, [name for name in wanted if name not in names])
     types = {field_name(c.name, reserved): c.type for c in schema if c.name not in reserved}
     rows = pa.schema([column for column in schema if column.name in SCHEMA.names or column.name in wanted])
     decoder = value_format.decoder(pa.schema([(f.name, types[f.name]) for f in fields]))
     return RecordDecoder(decoder, rows, value_format.id_length, reserved)
+
+
+def _infer(value_format: ValueFormat, held: pa.Schema, samples: Samples) -> InferredFields:
+    if isinstance(value_format, JsonFormat):
+        return value_format.infer(held, samples)
+    return InferredFields(value_format.fields(held, samples))
 
 
 def settle_fields(
@@ -72,39 +95,80 @@ def settle_fields(
     return _with_usable_columns(fields, SCHEMA, RESERVED_COLUMNS)
 
 
+def given_fields(value_format: ValueFormat) -> pa.Schema:
+    """As `settle_fields`, for fields that a schema file names. Raises OperatorError."""
+    return _with_usable_columns(value_format.fields(pa.schema([]), {}), SCHEMA, RESERVED_COLUMNS)
+
+
 def sample_values(
     cluster: ClusterView, ranges: Iterable[OffsetRange], isolation: str, id_length: IdLength | None = None
 ) -> Samples:
-    """Values at the start and near the end of ranges, a bounded number of each topic, in the form for decoders."""
-    found: dict[str, list[pa.Array]] = {}
-    sampled: dict[str, set[TopicPartition]] = {}
-    for whole in ranges:
-        key = (whole.topic, whole.partition)
-        places = sampled.setdefault(whole.topic, set())
-        if len(places) >= SAMPLED_RANGES:
-            continue
-        places.add(key)
-        for offset in sorted({whole.start_offset, max(whole.start_offset, whole.end_offset - SAMPLE_ROWS)}):
-            batches = _sample(cluster, whole, offset, isolation)
-            found.setdefault(whole.topic, []).extend(encoded_values(batch, id_length) for batch in batches)
-    return {topic: pa.chunked_array(values, pa.binary()).combine_chunks() for topic, values in found.items()}
+    """All values of ranges up to half of SAMPLE_BYTES of each topic, else some, in the form for decoders.
 
-
-def _sample(cluster: ClusterView, whole: OffsetRange, offset: int, isolation: str) -> list[pa.RecordBatch]:
-    """Sampled batches; empty if the range can't be read, which the task that reads it reports.
-
-    Raises KafkaError for a broker that does not answer: fields of an unseen sample would be missing silently.
+    Half of those of a larger range are its first, the others are at places that are evenly spread over the rest.
     """
-    some = replace(whole, end_offset=min(whole.end_offset, offset + SAMPLE_ROWS))
-    try:
-        part = fetch_part(cluster, some, offset, isolation, max_bytes=SAMPLE_BYTES, max_wait_ms=SAMPLE_WAIT_MS)
-    except DecodeError:
-        return []
-    except KafkaError as error:
-        if error.code in RETRIABLE_ERRORS:
-            raise
-        return []
-    return part.decoded.batches
+    by_topic: dict[str, list[OffsetRange]] = {}
+    for whole in ranges:
+        by_topic.setdefault(whole.topic, []).append(whole)
+    found: dict[str, pa.Array] = {}
+    for topic, wholes in by_topic.items():
+        sampled = sorted(wholes[:: -(-len(wholes) // SAMPLED_RANGES)], key=lambda whole: whole.size_bytes)
+        values: list[pa.Array] = []
+        for number, whole in enumerate(sampled):
+            left = SAMPLE_BYTES - sum(each.nbytes for each in values)  # small ranges leave room for large ones
+            sample = _Sample(cluster, isolation, max(left, 0) // (len(sampled) - number))
+            values += [encoded_values(batch, id_length) for batch in sample.batches(whole, len(sampled))]
+        found[topic] = pa.chunked_array(values, pa.binary()).combine_chunks()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Records of a range for inference, of about `max_bytes`."""
+
+    cluster: ClusterView
+    isolation: str
+    max_bytes: int
+
+    def batches(self, whole: OffsetRange, ranges: int) -> Iterator[pa.RecordBatch]:
+        """Batches of the range, which is one of so many."""
+        offset, taken = whole.start_offset, 0
+        while offset < whole.end_offset and taken < max(self.max_bytes // 2, 1):
+            part = self._fetch(whole, offset, self.max_bytes - taken)
+            if part is None or part.next_offset <= offset:
+                return
+            yield from (_first(batch, self.max_bytes) for batch in part.batches)
+            offset, taken = part.next_offset, taken + max(part.body_bytes, 1)
+        left = whole.end_offset - offset
+        count = max(min(SAMPLED_PLACES, MAX_PLACES // ranges), 1) if left else 0
+        at_once = self.max_bytes // 2 // count if count else 0
+        for number in range(count):
+            place = max(offset, whole.end_offset - left * (count - number) // count)
+            if place < whole.end_offset and (part := self._fetch(whole, place, at_once)):
+                yield from (_first(batch, at_once) for batch in part.batches)
+                offset = max(offset, part.next_offset)
+
+    def _fetch(self, whole: OffsetRange, offset: int, max_bytes: int) -> DecodeResult | None:
+        """Some records from `offset` on; None if they can't be read, which the task that reads them reports.
+
+        Raises KafkaError for a broker that does not answer: fields of an unseen sample would be missing silently.
+        """
+        size = min(max(max_bytes, 1), SAMPLE_FETCH_BYTES)
+        try:
+            part = fetch_part(self.cluster, whole, offset, self.isolation, max_bytes=size, max_wait_ms=SAMPLE_WAIT_MS)
+        except DecodeError:
+            return None
+        except KafkaError as error:
+            if error.code in RETRIABLE_ERRORS:
+                raise
+            return None
+        return part.decoded
+
+
+def _first(batch: pa.RecordBatch, max_bytes: int) -> pa.RecordBatch:
+    """The first rows of a batch that decompression made larger than `max_bytes`."""
+    size = batch.column("value").nbytes
+    return batch if size <= max_bytes else batch.slice(0, max(batch.num_rows * max_bytes // size, 1))
 
 
 def _fields_of(held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
@@ -115,18 +179,20 @@ def _fields_of(held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
 def _with_usable_columns(fields: pa.Schema, held: pa.Schema, reserved: frozenset[str]) -> pa.Schema:
     """The fields with a column name that the table has, or can add to its own."""
     columns = [column_name(field.name, reserved) for field in fields]
-    added = [name for name in columns if name not in held.names]
-    kept = set(usable_names([*held.names, *added])) & set(columns)
+    names = held.names
+    taken = set(names)  # pyarrow builds its list of names again at each use
+    kept = set(usable_names([*names, *(name for name in columns if name not in taken)])) & set(columns)
     named = pa.schema([field.with_name(name) for field, name in zip(fields, columns, strict=True) if name in kept])
     return pa.schema([c.with_name(field_name(c.name, reserved)) for c in with_paths_of_their_own(named, held)])
 
 
 def _require_fit(held: pa.Schema, wanted: dict[str, pa.DataType], table: Table) -> None:
+    types = {column.name: column.type for column in held}
     for name, type_ in wanted.items():
-        if name in held.names and widened(held.field(name).type, type_) is None:
+        if name in types and widened(types[name], type_) is None:
             raise OperatorError(
-                f"the schema declares {type_} for {name!r}, but the table {table.location} has "
-                f"{held.field(name).type}, which can't be widened to it; change the schema, or load into another table"
+                f"the schema declares {type_} for {name!r}, but the table {table.location} has {types[name]}, which "
+                "can't be widened to it; change the schema, or load into another table"
             )
 
 

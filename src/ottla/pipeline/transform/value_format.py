@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
 import pyarrow as pa
 
+from ottla.common.errors import OperatorError
 from ottla.pipeline.transform.access_log_decoder import SCHEMA as ACCESS_LOG_SCHEMA
 from ottla.pipeline.transform.access_log_decoder import AccessLogDecoder
-from ottla.pipeline.transform.csv_decoder import CsvDecoder, infer_csv_schema
+from ottla.pipeline.transform.csv_decoder import CsvDecoder, column_count, infer_csv_schema
 from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.json_decoder import JsonDecoder
-from ottla.pipeline.transform.json_inference import infer_json_schema
+from ottla.pipeline.transform.json_inference import InferredFields, infer_json
 from ottla.pipeline.transform.regex_decoder import RegexDecoder, group_names
-from ottla.pipeline.transform.widening import adapted
+from ottla.pipeline.transform.type_hints import with_hints
+from ottla.pipeline.transform.widening import adapted, respelled
 from ottla.schemas.ids import IdLength, id_length
 
+NO_HINTS = pa.schema([])
 Samples = Mapping[str, pa.Array]
 """Topic -> some values of the records to load."""
 
@@ -47,10 +50,17 @@ class ValueFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
-    """`has_ids`: values begin with the id of a schema, as those of a registry do; it is skipped."""
+    """`has_ids`: values begin with the id of a schema, as those of a registry do; it is skipped.
+
+    `is_exact`, `exact_fields` and `map_keys`: as in `json_inference.infer_json`. `hints`: types of some fields.
+    """
 
     schema: pa.Schema | None = None
     has_ids: bool = False
+    is_exact: bool = True
+    exact_fields: frozenset[str] = frozenset()
+    map_keys: int = 0
+    hints: pa.Schema = NO_HINTS
 
     @property
     def is_inferred(self) -> bool:
@@ -61,11 +71,22 @@ class JsonFormat:
         return id_length if self.has_ids else None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        return self.infer(held, samples).schema
+
+    def infer(self, held: pa.Schema, samples: Samples) -> InferredFields:
         """Inferred fields are added to those of the table: a field that no sample has may still come."""
         if self.schema is not None:
-            return self.schema
+            return InferredFields(self.schema)
         values = chain.from_iterable(values.drop_null().to_pylist() for values in samples.values())
-        return with_fields(held, infer_json_schema(map(self._document, values)))
+        found = infer_json(
+            map(self._document, values),
+            is_exact=self.is_exact,
+            exact_fields=self.exact_fields,
+            map_keys=self.map_keys,
+        )
+        fields = with_hints(found.schema, self.hints, held)
+        named = respelled(pa.struct(list(fields)), pa.struct(list(held)))
+        return replace(found, schema=with_fields(held, pa.schema(list(named))))
 
     def decoder(self, fields: pa.Schema) -> Decoder:
         return JsonDecoder(fields, self.has_ids, self.is_inferred)
@@ -81,6 +102,7 @@ class JsonFormat:
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
     schema: pa.Schema | None = None
+    hints: pa.Schema = NO_HINTS
 
     @property
     def is_inferred(self) -> bool:
@@ -91,9 +113,15 @@ class CsvFormat:
         return None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        """The columns of an existing table settle the width: another sample can't change it."""
         if self.schema is not None:
             return self.schema
-        return infer_csv_schema(pa.chunked_array(samples.values(), pa.binary()).combine_chunks())
+        values = pa.chunked_array(samples.values(), pa.binary()).combine_chunks()
+        found = infer_csv_schema(values, column_count(held.names))
+        unknown = [name for name in self.hints.names if name not in found.names]
+        if unknown and found.names:
+            raise OperatorError(f"--type names {unknown[0]!r}, but the columns of CSV are c0 to {found.names[-1]}")
+        return with_hints(found, self.hints, held) if found.names else found
 
     def decoder(self, fields: pa.Schema) -> Decoder:
         return CsvDecoder(fields, self.is_inferred)

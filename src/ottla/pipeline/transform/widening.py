@@ -50,6 +50,20 @@ def adapted(held: pa.DataType, found: pa.DataType, *, widen: bool = True) -> pa.
     return (widened(held, found) if widen else None) or held
 
 
+def respelled(found: pa.DataType, held: pa.DataType) -> pa.DataType:
+    """`found` with the names of fields as `held` spells them, where they differ in case only."""
+    if pa.types.is_struct(found) and pa.types.is_struct(held):
+        parts = {part.name.lower(): part for part in held}
+        fields = []
+        for part in found:
+            mine = parts.get(part.name.lower())
+            fields.append((mine.name, respelled(part.type, mine.type)) if mine else (part.name, part.type))
+        return pa.struct(fields)
+    if _is_list(found) and _is_list(held):
+        return pa.list_(respelled(found.value_type, held.value_type))
+    return found
+
+
 def _widened_struct(held: pa.DataType, found: pa.DataType) -> pa.DataType | None:
     parts = {part.name: part for part in held}
     for part in _placeable(held, found):
@@ -63,7 +77,9 @@ def _widened_struct(held: pa.DataType, found: pa.DataType) -> pa.DataType | None
 
 def _placeable(held: pa.StructType, found: pa.StructType) -> list[pa.Field]:
     """The fields of `found` that a struct can have beside those of `held`: none that differs in case only from one."""
-    return [found.field(name) for name in usable_names([*held.names, *found.names]) if name in found.names]
+    names = found.names
+    new = set(names)  # pyarrow builds its list of names again at each use
+    return [found.field(name) for name in usable_names([*held.names, *names]) if name in new]
 
 
 def _is_list(type_: pa.DataType) -> bool:
