@@ -134,7 +134,7 @@ def test_a_load_without_java_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
         raise OperatorError("Spark needs Java 17 or newer")
 
     monkeypatch.setattr(session, "find_java", no_java)
-    for arguments in (["load", "-t", "a", "--table", "t"], ["demo", "--dir", "d"]):
+    for arguments in (["load", "-t", "a", "--table", "t", "--engine", "spark"], ["demo", "--dir", "d"]):
         monkeypatch.chdir(tmp_path)
         result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
         assert (result.exit_code, result.stderr) == (2, "ottla: Spark needs Java 17 or newer\n")

@@ -14,7 +14,7 @@ import click
 from ottla.cli.command import CLIENT_ID, Command, connection_options, json_option, print_json, print_table, security
 from ottla.common.durations import duration_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option
-from ottla.pipeline.spark.session import require_extra
+from ottla.pipeline.spark.session import require_lake
 
 if TYPE_CHECKING:
     from ottla.pipeline.operations.status import PartitionStatus, TableStatus
@@ -64,7 +64,7 @@ def status(
     was rolled back behind its newest load (which has no lag then), is listed with the reason, beside the others. The
     exit code is then 1, or 2 if this applies to all tables.
     """
-    require_extra()
+    require_lake()
     from ottla.pipeline.operations.status import locate_tables, raise_unreadable, statuses
 
     located = locate_tables(tables, catalog_url)
