@@ -157,11 +157,15 @@ class _Run:
 
     def run(self) -> None:
         """Return when all tasks have succeeded; the workers stay for the next run. Raises TaskFailedError."""
-        for _ in range(min(self._session.workers, self._count)):
-            self._start()
-        while self._workers:
-            for connection in wait(list(self._workers)):
-                self._receive(self._workers[connection])
+        try:
+            for _ in range(min(self._session.workers, self._count)):
+                self._start()
+            while self._workers:
+                for connection in wait(list(self._workers)):
+                    self._receive(self._workers[connection])
+        except BaseException:  # other tasks still run, and their results must not reach another run
+            self._session.close()
+            raise
 
     def _start(self) -> None:
         worker = self._session.worker(self._workers.values())
