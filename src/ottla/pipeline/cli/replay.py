@@ -34,14 +34,13 @@ from ottla.pipeline.cli.options import (
 )
 from ottla.pipeline.cli.push import print_summary, progress_bar, table_rows
 from ottla.pipeline.sinks.formats import TABLE_FORMATS
-from ottla.pipeline.spark.engines import AUTO, LOCAL
+from ottla.pipeline.spark.engines import AUTO, LOCAL, SPARK
 from ottla.pipeline.spark.session import (
     DEFAULT_MASTER,
     open_session,
     parallelism,
     require_extra,
     require_lake,
-    require_spark,
     with_small_jvm,
 )
 from ottla.pipeline.transform.decode_options import DecodeOptions
@@ -196,25 +195,25 @@ def replay(
         pushed = _into_topic(asked, target, keep_timestamps=keep_timestamps, silent=quiet or as_json)
         print_summary(pushed, as_json=as_json, quiet=quiet)
         return
-    session = partial(open_session, master, "ottla pipeline replay", with_small_jvm(conf))
+    choice = _engine(engine, master, conf, has_rows=source is not None)
+    new = _new_table(to_table, catalogs[to_table], format_name, partition_by, source)
     if source is not None:
-        _require_spark_for_rows(engine, master)
-        new = _new_table(to_table, catalogs[to_table], format_name, partition_by, source)
-        copied = _table_into_table(asked, source, new, session)
+        copied = _table_into_table(asked, source, new, choice.open_spark)
         _tell(copied.to_json(), copy_text(copied), as_json=as_json, quiet=quiet)
     else:
-        choice = engine_choice(engine, master, conf, session)
-        new = _new_table(to_table, catalogs[to_table], format_name, partition_by, source)
         loaded = _topic_into_table(asked, new, bootstrap_server, decode_options, choice, parallelism(master))
         _tell(loaded.to_json(), load_text(loaded), as_json=as_json, quiet=quiet)
 
 
-def _require_spark_for_rows(engine: str, master: str) -> None:
-    """Raise OperatorError or click.UsageError if Spark, which copies the rows of a table, can't be used."""
-    if engine == LOCAL:
+def _engine(engine: str, master: str, conf: Mapping[str, str], *, has_rows: bool) -> EngineChoice:
+    """As `engine_choice`; rows of a table need Spark. Raises OperatorError, click.UsageError."""
+    if has_rows and engine == LOCAL:
         raise click.UsageError("rows of a table are copied into a table by Spark only: leave --engine local out")
-    require_extra()
-    require_spark(master)  # before the table is created
+    if has_rows:
+        require_extra()
+        engine = SPARK
+    open_spark = partial(open_session, master, "ottla pipeline replay", with_small_jvm(conf))
+    return engine_choice(engine, master, conf, open_spark)
 
 
 def _require_fitting(option: str, *, is_given: bool, options: Mapping[str, object]) -> None:

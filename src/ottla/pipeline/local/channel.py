@@ -6,7 +6,6 @@ Both ends run the same code and share no bytes with anything else, so pickle is 
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +18,11 @@ class Result:
 
     value: Any = None
     reason: str = ""
-    """Class and message of the exception, as in the last line of a traceback."""
+    """Class, without its module, and message of the exception, as in the last line of a traceback."""
 
 
 def reason_of(error: BaseException) -> str:
-    """Class and message of an exception, in the form of `Result.reason`: the class without its module."""
-    (text, *_) = traceback.format_exception_only(type(error), error)
-    message = text.partition(": ")[2].strip()
+    """Class and first line of the message of an exception, in the form of `Result.reason`."""
     name = type(error).__name__
-    return (f"{name}: {message}" if message else name)[:MAX_REASON_CHARS]
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return (f"{name}: {line}" if line else name)[:MAX_REASON_CHARS]
