@@ -3,10 +3,10 @@ own Kafka connector.
 
 python bench/pipeline.py [--records 10000000] [--rounds 3] [--ways load,local,ottla,connector]
 
-All read the same topic of one Ottla broker, in alternation, into files compressed with zstd. Each of Spark's ways uses a
-separate session with the same heap and cores; the connector uses the pyspark version that it requires. The rows in the files are
-counted. Figures include all processes of a way (the driver, its JVM, the Python workers), from the start of the driver
-and from the start of the session. Memory is the maximum observed sum of proportional set sizes.
+All read the same topic of one Ottla broker, in alternation, into files compressed with zstd. Each of Spark's ways uses
+a separate session with the same heap and cores; the connector uses the pyspark version that it requires. The rows in
+the files are counted. Figures include all processes of a way (the driver, its JVM, the Python workers), from the start
+of the driver and from the start of the session. Memory is the maximum observed sum of proportional set sizes.
 """
 
 from __future__ import annotations

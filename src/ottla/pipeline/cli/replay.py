@@ -160,9 +160,8 @@ def replay(
     Records and rows are selected by their own timestamps. Records of a topic keep their partition; only committed
     records are copied.
 
-    A table gets the records of a topic as in a load, including --decode and --engine, or the rows of a table with all
-    columns, which Spark copies. Both are one commit. With --catalog, --table and --to-table are table names, unless
-    absolute paths or URLs.
+    A table gets the records of a topic as in a load, or the rows of a table with all columns, which Spark copies. Both
+    are one commit. With --catalog, --table and --to-table are table names, unless absolute paths or URLs.
 
     Old timestamps in a new topic are subject to its retention: check retention.ms before you use --keep-timestamps.
     """
