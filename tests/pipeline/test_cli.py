@@ -93,6 +93,8 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
         ["load", "-t", "a", "--table", "t", "--from", "2026-01-02", "--to", "2026-01-01T23:00"],
         ["load", "-t", "a", "--table", "t", "--master", "local[0]"],
         ["load", "-t", "a", "--table", "t", "--master", "local[\u0663]"],
+        ["load", "-t", "a", "--table", "t", "--engine", "local", "--master", "spark://a:1"],
+        ["load", "-t", "a", "--table", "t", "--engine", "local", "--conf", "a=b"],
         ["load", "-t", "a", "--table", "t", "--pipeline-id", "a\nb"],
         ["load", "-t", "a", "--table", ""],
         ["sql", "select 1", "--table", ""],
