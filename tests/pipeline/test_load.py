@@ -215,7 +215,7 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
         def landed(self, rows: Sequence[WrittenRange]) -> None:
             (table / files_from_json(rows[0].files)[0].path).unlink()
 
-    with pytest.raises(OttlaError, match="nothing was committed: 1 files that Spark's workers wrote are not in"):
+    with pytest.raises(OttlaError, match="nothing was committed: 1 files that the workers wrote are not in"):
         load_topic(Elsewhere())
     assert loaded(table) == []
     assert not list(table.glob("*.parquet"))
