@@ -77,6 +77,7 @@ REPRESENTATIVES: Mapping[str, tuple[str, ...]] = {
         "tests/pipeline/test_decode.py",
         "tests/pipeline/test_demo.py",
         "tests/pipeline/test_land.py",
+        "tests/pipeline/test_local_pool.py",
         "tests/pipeline/test_leases.py",
         "tests/pipeline/test_load.py",
         "tests/pipeline/test_plan.py",
