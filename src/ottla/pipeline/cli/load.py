@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         "ottla pipeline load -t clicks --table lake/clicks --schedule hourly",
         "ottla pipeline load -t clicks --table lake/clicks --schedule '*/15 * * * *' --json",
         "ottla pipeline load -t clicks --table lake/clicks --decode json --from 2026-03-02",
-        "ottla pipeline load -t clicks --table lake/clicks --engine local --master local[8]",
+        "ottla pipeline load -t clicks --table lake/clicks --engine local --master 'local[8]'",
         "ottla pipeline load -t clicks --table /lake/clicks --master spark://host:7077 --json",
     ),
 )
