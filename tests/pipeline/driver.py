@@ -71,7 +71,7 @@ def record_local_tasks(death_log: Deaths) -> None:
     ) -> list[Any]:
         return run(self, count, RecordedWork(work, death_log), observe)
 
-    LocalSession.run = recorded  # type: ignore[method-assign]
+    type.__setattr__(LocalSession, "run", recorded)
 
 
 def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:

@@ -15,8 +15,9 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ottla.pipeline.local.channel import Result, reason_of
 
@@ -32,7 +33,8 @@ def main(descriptor: int) -> NoReturn:
     messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, messages), name="messages", daemon=True).start()
     try:
-        pickled, work = b"", None
+        pickled = b""
+        work: Callable[[int], Any] | None = None
         while True:
             message = pickle.loads(messages.get())
             if isinstance(message, bytes):
