@@ -123,11 +123,12 @@ def task_failure(what: str, error: BaseException, where: str) -> OttlaError:
 
     `what` names the failed work and `where` its target in the message.
     """
-    return _failure(what, f"OSError: {error}" if isinstance(error, OSError) else spark_reason(error), where)
+    reason = f"OSError: {error}" if isinstance(error, OSError) else spark_reason(error)
+    return _failure(what, reason, where, spark_reason(error))
 
 
-def _failure(what: str, reason: str, where: str) -> OttlaError:
-    """The error for a reason in the form of a traceback's last line."""
+def _failure(what: str, reason: str, where: str, other: str) -> OttlaError:
+    """The error for a reason in the form of a traceback's last line; `other` describes errors that are not Ottla's."""
     kind, _, message = reason.partition(": ")
     refused = _REFUSED.fullmatch(reason)
     if message and kind in _OPERATORS:
@@ -136,7 +137,7 @@ def _failure(what: str, reason: str, where: str) -> OttlaError:
         return OperatorError(_not_written(where, int(refused["number"])))
     if reason.startswith(NO_ROOM):
         return OperatorError(f"{what}: {reason}")
-    return OttlaError(f"{what}: {message if message and kind in _OTHERS else reason}")
+    return OttlaError(f"{what}: {message if message and kind in _OTHERS else other}")
 
 
 def table_directory(directory: str) -> str:
@@ -174,7 +175,8 @@ def run_tasks(
         try:
             rows = session.run(count, work, observe)
         except TaskFailedError as error:
-            raise _failure(f"the {what} failed in a task", str(error), table_directory(directory)) from error
+            reason, where = str(error), table_directory(directory)
+            raise _failure(f"the {what} failed in a task", reason, where, reason) from error
     else:
         rows = _run_on_spark(session, count, work, kind, what, directory, observe)
     failed = next((row for row in rows if row.error_kind), None)
