@@ -89,5 +89,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from tests.pipeline import local_work  # the workers can't import `__main__`
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets background processes ignore it
     with open_local(2, 1) as session:
         session.run(2, local_work.Endless(Path(sys.argv[1])))
