@@ -30,7 +30,7 @@
 #                                  not part of CI; --count 20, --minutes 60, and --seed, by default the date, in ARGS
 #   make exactly-once-stream       a Spark stream into a topic while driver, workers and broker are killed; KILLS=50, SEED=1
 #   make exactly-once-load         loads, compactions and vacuums while all their processes are killed; KILLS=50, SEED=1,
-#                                  FORMAT=delta,iceberg,parquet, JOB=load,snapshot,stream, at most MINUTES=40 per format
+#                                  FORMAT=delta,iceberg,parquet, JOB=load,local,snapshot,stream, at most MINUTES=40 per format
 #   make exactly-once-topic        `ottla pipeline stream` from topic to topic while driver, workers, JVM and broker are
 #                                  killed; KILLS=50, SEED=1, at most MINUTES=40
 #   make page-views                a day of page views through examples/streams, compared with plain Python; VIEWS=5000000
@@ -40,7 +40,7 @@
 #                                  ARGS="--cluster ottla '*AutoTopic*'" for one cluster and some classes
 #   make bench [ARGS=...]          measure beside Apache Kafka and NATS; an interrupted run resumes
 #   make bench-subset              the declared subset of it, under 40 minutes; make bench-quick: under 4
-#   make bench-pipeline [ARGS=...] a topic into files by Spark: load, the source, Spark's own Kafka connector
+#   make bench-pipeline [ARGS=...] a topic into files: load on both engines, the source, Spark's own connector
 #   make bench-micro-batch         latency of a stream from topic to topic, beside Spark's own Kafka connector
 #   make bench-cleaner [ARGS=...]  compaction of a partition, beside Apache Kafka's cleaner
 #   make bench-mirror [ARGS=...]   a topic copied to another cluster, beside Apache Kafka's MirrorMaker 2

@@ -1,11 +1,12 @@
-"""A topic into Parquet files by Spark: `ottla pipeline load`, the source `ottla`, and Spark's own Kafka connector.
+"""A topic into Parquet files: `ottla pipeline load` on Spark and on its local engine, the source `ottla`, and Spark's
+own Kafka connector.
 
-python bench/pipeline.py [--records 10000000] [--rounds 3] [--ways load,ottla,connector]
+python bench/pipeline.py [--records 10000000] [--rounds 3] [--ways load,local,ottla,connector]
 
-All three read the same topic of one Ottla broker, in alternation, into files compressed with zstd. Each uses a separate
-session with the same heap and cores; the connector uses the pyspark version that it requires. The rows in the files are
-counted. Figures include all processes of a way (the driver, its JVM, the Python workers), from the start of the driver
-and from the start of the session. Memory is the maximum observed sum of proportional set sizes.
+All read the same topic of one Ottla broker, in alternation, into files compressed with zstd. Each of Spark's ways uses
+a separate session with the same heap and cores; the connector uses the pyspark version that it requires. The rows in
+the files are counted. Figures include all processes of a way (the driver, its JVM, the Python workers), from the start
+of the driver and from the start of the session. Memory is the maximum observed sum of proportional set sizes.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from harness.peers import PEERS, Server
 from harness.plots import draw_bars
 from harness.processes import Usage, proportional_mb, usage
 from harness.records import Sent, half_random, send_all
-from harness.spark import CONNECTOR, conf, present, program
+from harness.spark import CONNECTOR, LOCAL, conf, present, program
 
 from ottla.client.admin.cluster import Cluster
 
 TOPIC = "records"
-WAYS = ("load", "ottla", CONNECTOR)
+WAYS = ("load", LOCAL, "ottla", CONNECTOR)
 LIMIT_S = 3600.0
 SAMPLE_S = 0.25
 POOL_BYTES = 1 << 20

@@ -23,6 +23,8 @@ from ottla.pipeline.spark.session import EXTRA_MODULES, find_java, launch_home
 
 CONNECTOR = "connector"
 """The way with Spark's own connector; all others are Ottla's."""
+LOCAL = "local"
+"""The way without Spark."""
 READERS = ROOT / "bench" / "readers"
 COMPAT = ROOT / ".cache" / "compat"
 CONNECTOR_PYTHON = COMPAT / "spark" / "bin" / "python"
@@ -36,6 +38,8 @@ def missing(way: str) -> str:
         return "its jars and its pyspark come from Maven and PyPI by `make bench-pipeline`"
     if way != CONNECTOR and any(find_spec(name) is None for name in EXTRA_MODULES):
         return "it needs the extra `pipeline`"
+    if way == LOCAL:
+        return ""
     try:
         find_java()
     except OperatorError as error:
@@ -104,7 +108,9 @@ class Program:
 def program(name: str, job: Mapping[str, Any], scratch: Path) -> Iterator[Program]:
     """Start `readers/NAME.py` with its job by the Python of the job's way; it is killed if it does not exit."""
     python = CONNECTOR_PYTHON if job["way"] == CONNECTOR else Path(sys.executable)
-    variables = {"JAVA_HOME": str(launch_home(find_java(), scratch)), "PYSPARK_PYTHON": str(python)}
+    variables = {"PYSPARK_PYTHON": str(python)}
+    if job["way"] != LOCAL:
+        variables["JAVA_HOME"] = str(launch_home(find_java(), scratch))
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
             [str(python), str(READERS / f"{name}.py"), json.dumps(job)],

@@ -1,8 +1,9 @@
-"""One topic into Parquet files by Spark, in one of three ways; runs by the Python of its way.
+"""One topic into Parquet files, in one of four ways; runs by the Python of its way.
 
 python into_parquet.py '{"way": ..., "bootstrap": ..., "topic": ..., "target": ..., "master": ..., "conf": {...}}'
 
-load        `ottla pipeline load`, as the command does it
+load        `ottla pipeline load` on Spark, as the command does it
+local       `ottla pipeline load --engine local`, with one worker process per core
 ottla       Spark's reader by the source `ottla`
 connector   Spark's reader by its own Kafka connector, with the jars in `conf`
 
@@ -46,15 +47,18 @@ def by_load(job: dict[str, Any], until: ExitStack) -> None:
     from pathlib import Path
 
     from ottla.pipeline.load.driver import Observer, load
+    from ottla.pipeline.local.pool import open_local
     from ottla.pipeline.model.plan import PlanSettings
     from ottla.pipeline.sinks.delta import DeltaTarget
-    from ottla.pipeline.spark.session import open_session, parallelism, with_small_jvm
+    from ottla.pipeline.spark.session import LOCAL_ATTEMPTS, open_session, parallelism, with_small_jvm
 
     class Progress(Observer):
         def landing(self, *_: object) -> None:
             say("ready")
 
     def session() -> Any:
+        if job["way"] == "local":
+            return nullcontext(until.enter_context(open_local(parallelism(job["master"]), LOCAL_ATTEMPTS)))
         return nullcontext(until.enter_context(open_session(job["master"], "ottla bench", with_small_jvm(job["conf"]))))
 
     settings = PlanSettings("bench", parallelism=parallelism(job["master"]))
@@ -64,7 +68,7 @@ def by_load(job: dict[str, Any], until: ExitStack) -> None:
 def main() -> None:
     job = json.loads(sys.argv[1])
     with ExitStack() as until:
-        by_load(job, until) if job["way"] == "load" else by_reader(job)
+        by_load(job, until) if job["way"] in ("load", "local") else by_reader(job)
         say("done")
         sys.stdin.read()
 

@@ -15,7 +15,7 @@ import json
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,13 +26,14 @@ from pyspark import TaskContext, cloudpickle
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.pipeline import deaths
-from tests.pipeline.deaths import LOGS, Deaths
+from tests.pipeline.deaths import LOGS, Deaths, RecordedWork
 from tests.pipeline.stream.stream_driver import wrap
 
 from ottla.app.main import cli
 from ottla.client.admin.cluster import Cluster
 from ottla.pipeline.load import driver as loading
 from ottla.pipeline.load.land import Counters, WrittenRange
+from ottla.pipeline.local.pool import LocalSession
 from ottla.pipeline.model.plan import LoadPlan
 from ottla.pipeline.sinks.epochs import EpochTask, write_epoch
 from ottla.pipeline.sinks.open_table import found_format
@@ -59,6 +60,18 @@ def arm(planned: Sequence[dict[str, str]], table: Path) -> None:
 
 LAST_STEPS = {"load": "landed", "snapshot": "merged", "stream": "letters"}
 """The last step before the commit."""
+
+
+def record_local_tasks(death_log: Deaths) -> None:
+    """Let the tasks of the local engine record their steps."""
+    run = LocalSession.run
+
+    def recorded(
+        self: LocalSession, count: int, work: Callable[[int], Any], observe: Callable[[int, Any], object] | None = None
+    ) -> list[Any]:
+        return run(self, count, RecordedWork(work, death_log), observe)
+
+    type.__setattr__(LocalSession, "run", recorded)
 
 
 def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
@@ -124,8 +137,10 @@ def main(settings: dict[str, Any], arguments: Sequence[str]) -> None:
 
     cloudpickle.register_pickle_by_value(deaths)
     vars(topic_results).update(write_epoch=write_recorded_epoch)
-    vars(loading).update(Observer=StepRecorder, Cluster=TaskCluster)
-    vars(snapshots).update(SnapshotObserver=StepRecorder, Cluster=TaskCluster)
+    record_local_tasks(death_log)
+    cluster = Cluster if "local" in arguments else TaskCluster
+    vars(loading).update(Observer=StepRecorder, Cluster=cluster)
+    vars(snapshots).update(SnapshotObserver=StepRecorder, Cluster=cluster)
     for results in (TableResults, TopicResults):
         wrap(results, "prepare", reach, "planned", "files")
         wrap(results, "commit", reach, "letters", "committed")

@@ -129,7 +129,7 @@ class Run:
                     continue
                 if kind == "java" and not os.readlink(entry / "exe").endswith("java"):
                     continue
-                if kind == "worker" and not (_is_daemon(entry) and _is_daemon(Path("/proc", parent))):
+                if kind == "worker" and not _is_worker(entry, parent):
                     continue
                 found.append(int(entry.name))
         return found
@@ -152,6 +152,12 @@ def living(runs: Sequence[Run]) -> bool:
                 state, _, _, session = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:4]
                 sessions |= {int(session)} if state != "Z" else set()
     return not sessions.isdisjoint(run.process.pid for run in runs)
+
+
+def _is_worker(entry: Path, parent: str) -> bool:
+    """True for a Python worker of Spark, which its daemon forked, and for one of the local engine."""
+    is_local = b"ottla.pipeline.local.worker" in (entry / "cmdline").read_bytes()
+    return is_local or (_is_daemon(entry) and _is_daemon(Path("/proc", parent)))
 
 
 def _is_daemon(entry: Path) -> bool:

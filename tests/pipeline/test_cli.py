@@ -122,6 +122,8 @@ def test_unreachable_store_is_retriable(cause: Exception | None, is_retriable: b
         ["load", "-t", "a", "--table", "t", "--from", "2026-01-02", "--to", "2026-01-01T23:00"],
         ["load", "-t", "a", "--table", "t", "--master", "local[0]"],
         ["load", "-t", "a", "--table", "t", "--master", "local[\u0663]"],
+        ["load", "-t", "a", "--table", "t", "--engine", "local", "--master", "spark://a:1"],
+        ["load", "-t", "a", "--table", "t", "--engine", "local", "--conf", "a=b"],
         ["load", "-t", "a", "--table", "t", "--pipeline-id", "a\nb"],
         ["load", "-t", "a", "--table", ""],
         ["sql", "select 1", "--table", ""],
@@ -163,7 +165,7 @@ def test_a_load_without_java_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
         raise OperatorError("Spark needs Java 17 or newer")
 
     monkeypatch.setattr(session, "find_java", no_java)
-    for arguments in (["load", "-t", "a", "--table", "t"], ["demo", "--dir", "d"]):
+    for arguments in (["load", "-t", "a", "--table", "t", "--engine", "spark"], ["demo", "--dir", "d"]):
         monkeypatch.chdir(tmp_path)
         result = CliRunner().invoke(main.cli, ["pipeline", *arguments])
         assert (result.exit_code, result.stderr) == (2, "ottla: Spark needs Java 17 or newer\n")

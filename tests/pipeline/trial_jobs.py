@@ -96,6 +96,13 @@ class Job:
         return row.partition, row.offset
 
 
+class LocalLoad(Job):
+    """A load without Spark."""
+
+    def arguments(self) -> list[str]:
+        return [*super().arguments(), "--engine", "local"]
+
+
 class Snapshot(Job):
     """The latest value of each key."""
 
@@ -154,4 +161,4 @@ def _in_bytes(row: dict[str, Any]) -> Row:
     return Row(row["partition"], row["offset"], row["key"].encode(), None if value is None else value.encode())
 
 
-JOBS: dict[str, type[Job]] = {job.command: job for job in (Job, Snapshot, Stream)}
+JOBS: dict[str, type[Job]] = {"local": LocalLoad} | {job.command: job for job in (Job, Snapshot, Stream)}

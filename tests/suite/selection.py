@@ -79,6 +79,7 @@ REPRESENTATIVES: Mapping[str, tuple[str, ...]] = {
         "tests/pipeline/test_land.py",
         "tests/pipeline/test_leases.py",
         "tests/pipeline/test_load.py",
+        "tests/pipeline/test_local_pool.py",
         "tests/pipeline/test_plan.py",
         "tests/pipeline/test_topic_sink.py",
         "tests/pipeline/transform/test_csv_decoder.py",

@@ -501,7 +501,7 @@ def test_a_commit_without_its_files_is_refused(cluster: MemoryCluster, tmp_path:
     table = deltalake.DeltaTable(str(Path(target.location)))
     assert table.vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
     with pytest.raises(
-        OperatorError, match=r"1 files that Spark's workers wrote are not in .* retention longer than a load"
+        OperatorError, match=r"1 files that the workers wrote are not in .* retention longer than a load"
     ):
         commit(target, plan, files)
     assert target.version() == table.version()

@@ -11,7 +11,7 @@ import click
 from ottla.cli.command import counted, security, size_text
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.cli.table_run import TableRun, run_text, with_table_run
-from ottla.pipeline.spark.session import parallelism, require_extra, require_spark
+from ottla.pipeline.spark.session import parallelism, require_lake
 
 if TYPE_CHECKING:
     from ottla.pipeline.load.driver import LoadSummary
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         "ottla pipeline load -t clicks --table lake/clicks --schedule hourly",
         "ottla pipeline load -t clicks --table lake/clicks --schedule '*/15 * * * *' --json",
         "ottla pipeline load -t clicks --table lake/clicks --decode json --from 2026-03-02",
+        "ottla pipeline load -t clicks --table lake/clicks --engine local --master 'local[8]'",
         "ottla pipeline load -t clicks --table /lake/clicks --master spark://host:7077 --json",
         "ottla pipeline load -t clicks --table lake/clicks --decode json --max-dead-letters 0.1% --numbers exact",
     ),
@@ -66,14 +67,19 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     Exit code 0: the table is up to date; 1: the load failed and may be retried, or records are lost; 2: the load fails
     until the problem is corrected; 3: more dead letters than --max-dead-letters, and nothing was committed. --json
     prints rows, dead_letters, dead_letter_reasons, columns_added, fields_without_column, nulled, offsets, version (null
-    without a new one) and seconds, one line a run; after a failure error, exit_code and retriable. With --schedule, a
-    failed run is reported and the next catches up, unless it is the first.
+    without a new one), engine and seconds, one line a run; after a failure error, exit_code and retriable. With
+    --schedule, a failed run is reported and the next catches up, unless it is the first.
+
+    --engine auto loads up to 4 GiB of stored records without Spark: small loads in this process, others in one worker
+    process per CPU. More is loaded by Spark, if it is installed; --master, --conf and --environment select Spark too.
+    Both engines give the same table and the same guarantees. --engine local --master local[N] limits the processes to
+    N.
 
     On a cluster, Ottla itself is shipped with the job. The other packages of 'ottla[pipeline]' are shipped with
     --environment, or are in the Python that --conf spark.pyspark.python=PATH selects. Every worker must reach the
     table and the brokers under the same names.
     """
-    require_extra()
+    require_lake()
     from ottla.pipeline.load import driver as loading
     from ottla.pipeline.model.plan import PlanSettings
     from ottla.pipeline.transform.open_format import open_format
@@ -81,14 +87,13 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     settings = PlanSettings(parallelism=parallelism(run.master), **run.plan_options)
     value_format = open_format(run.decode_options, exact_fields=partition_by)  # a double can't be a partition column
     target = run.open_table(partition_by)
-    require_spark(run.master)  # before requests to brokers, and before the table is created
+    engine = run.engine_choice("ottla pipeline load")
     group = f"ottla-load.{target.name}.{settings.pipeline_id}" if run.group is None else run.group
-    session = run.session("ottla pipeline load")
     load_new = partial(loading.load, group=group, security=security())
 
     def once(progress: ProgressLine | None) -> tuple[LoadSummary, str]:
         nonlocal settings
-        summary = load_new(run.topics, target, run.bootstrap_server, session, settings, progress, value_format)
+        summary = load_new(run.topics, target, run.bootstrap_server, engine, settings, progress, value_format)
         settings = replace(settings, start=None, on_rollback="fail")  # the next run resumes
         return summary, summary_text(summary)
 
@@ -97,11 +102,13 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
 
 def summary_text(summary: LoadSummary) -> str:
     """Summary of a load in one or two sentences."""
+    from ottla.pipeline.load.summary import engine_text
+
     return run_text(
         summary,
         f"Loaded {counted(summary.rows, 'row')} from {counted(summary.partitions, 'partition')} of "
         f"{', '.join(summary.topics)} into {summary.table} as version {summary.version}: {summary.land_s:.1f} s, "
         f"{summary.rows_per_s:,.0f} rows/s, {size_text(summary.fetched_bytes)} fetched, "
         f"{size_text(summary.written_bytes)} written in {counted(summary.files, 'file')} "
-        f"(Spark start {summary.start_s:.1f} s, commit {summary.commit_s:.2f} s).",
+        f"({engine_text(summary)}, commit {summary.commit_s:.2f} s).",
     )

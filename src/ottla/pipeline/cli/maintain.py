@@ -11,7 +11,7 @@ import click
 from ottla.cli.command import counted, json_option, print_json, size_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option, parse_size
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
-from ottla.pipeline.spark.session import require_extra
+from ottla.pipeline.spark.session import require_lake
 
 MAX_RETENTION_HOURS = 1_000_000
 """A hundred years."""
@@ -47,7 +47,7 @@ def vacuum(table: Path | str, catalog_url: str | None, retention_hours: int, dry
     the last sign of life of the load. Other files are removed when they are older than the retention: those of replaced
     versions, and those without an owner.
     """
-    require_extra()
+    require_lake()
     from ottla.pipeline.operations.vacuum import vacuum as run
     from ottla.pipeline.sinks.open_table import open_table
 
@@ -86,7 +86,7 @@ def compact(table: Path | str, catalog_url: str | None, target_size: int, as_jso
     Rewrites them as larger files in one commit; loads may run at the same time. The small files remain readable until a
     vacuum.
     """
-    require_extra()
+    require_lake()
     from ottla.pipeline.load.compact import compact as run
     from ottla.pipeline.sinks.open_table import open_table
 

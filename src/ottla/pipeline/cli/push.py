@@ -24,7 +24,7 @@ from ottla.cli.command import (
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import TableLocation, absolute, catalog_option
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
-from ottla.pipeline.spark.session import require_extra
+from ottla.pipeline.spark.session import require_lake
 
 if TYPE_CHECKING:
     from ottla.common.kafka.topic_partition import TopicPartition
@@ -84,7 +84,7 @@ def push(
     read_committed consumers see up to 50,000 rows at once. A malformed line ends the push; the error contains its
     number and the number of rows that are already in the topic.
     """
-    require_extra()
+    require_lake()
     from ottla.pipeline.operations import push as pushing
     from ottla.pipeline.sinks.topic import TopicTarget
     from ottla.pipeline.sources.rows import Shape

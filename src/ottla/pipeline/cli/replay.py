@@ -23,6 +23,7 @@ from ottla.cli.command import (
 )
 from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_timestamp
+from ottla.pipeline.cli.engine import engine_choice, engine_option
 from ottla.pipeline.cli.options import (
     TableLocation,
     absolute,
@@ -33,18 +34,20 @@ from ottla.pipeline.cli.options import (
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.cli.push import print_summary, progress_bar, table_rows
 from ottla.pipeline.sinks.formats import TABLE_FORMATS
+from ottla.pipeline.spark.engines import AUTO, LOCAL, SPARK
 from ottla.pipeline.spark.session import (
     DEFAULT_MASTER,
     open_session,
     parallelism,
     require_extra,
-    require_spark,
+    require_lake,
     with_small_jvm,
 )
 from ottla.pipeline.transform.decode_options import DecodeOptions
 
 if TYPE_CHECKING:
-    from ottla.pipeline.load.driver import LoadSummary, OpenSession
+    from ottla.pipeline.load.driver import LoadSummary
+    from ottla.pipeline.load.engine import EngineChoice, OpenSession
     from ottla.pipeline.operations.push import PushSummary
     from ottla.pipeline.replay.into_table import CopySummary
     from ottla.pipeline.replay.ranges import Bound
@@ -124,6 +127,7 @@ class Replay:
     help="Partition column of the new table; may be repeated.  [default: those of --table]",
 )
 @with_decode_options
+@engine_option
 @spark_options
 @click.option("--quiet", "-q", is_flag=True, help="Disable the progress bar and the summary.")
 @json_option
@@ -142,6 +146,7 @@ def replay(
     format_name: str | None,
     partition_by: tuple[str, ...],
     decode_options: DecodeOptions,
+    engine: str,
     master: str,
     conf: Mapping[str, str],
     quiet: bool,
@@ -155,8 +160,8 @@ def replay(
     Records and rows are selected by their own timestamps. Records of a topic keep their partition; only committed
     records are copied.
 
-    A table gets the records of a topic as in a load, including --decode, or the rows of a table with all columns. Both
-    use Spark and one commit. With --catalog, --table and --to-table are table names, unless absolute paths or URLs.
+    A table gets the records of a topic as in a load, or the rows of a table with all columns, which Spark copies. Both
+    are one commit. With --catalog, --table and --to-table are table names, unless absolute paths or URLs.
 
     Old timestamps in a new topic are subject to its retention: check retention.ms before you use --keep-timestamps.
     """
@@ -169,11 +174,11 @@ def replay(
     )
     decodes = decode_options != DecodeOptions("raw")
     table_options: dict[str, object] = {"--format": format_name, "--partition-by": partition_by, "--decode": decodes}
-    table_options |= {"--master": master != DEFAULT_MASTER, "--conf": conf}
+    table_options |= {"--master": master != DEFAULT_MASTER, "--conf": conf, "--engine": engine != AUTO}
     _require_fitting("--to-table", is_given=to_table is not None, options=table_options)
     _require_fitting("--topic", is_given=bool(selection), options={"--decode": decodes})
     catalogs = _catalogs(table, to_table, catalog_url)
-    require_extra()
+    require_lake()
     from ottla.pipeline.operations.push import group_name
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.sinks.topic import TopicTarget
@@ -189,15 +194,25 @@ def replay(
         pushed = _into_topic(asked, target, keep_timestamps=keep_timestamps, silent=quiet or as_json)
         print_summary(pushed, as_json=as_json, quiet=quiet)
         return
-    require_spark(master)  # before requests to brokers, and before the table is created
-    session = partial(open_session, master, "ottla pipeline replay", with_small_jvm(conf))
+    choice = _engine(engine, master, conf, has_rows=source is not None)
     new = _new_table(to_table, catalogs[to_table], format_name, partition_by, source)
     if source is not None:
-        copied = _table_into_table(asked, source, new, session)
+        copied = _table_into_table(asked, source, new, choice.open_spark)
         _tell(copied.to_json(), copy_text(copied), as_json=as_json, quiet=quiet)
     else:
-        loaded = _topic_into_table(asked, new, bootstrap_server, decode_options, session, parallelism(master))
+        loaded = _topic_into_table(asked, new, bootstrap_server, decode_options, choice, parallelism(master))
         _tell(loaded.to_json(), load_text(loaded), as_json=as_json, quiet=quiet)
+
+
+def _engine(engine: str, master: str, conf: Mapping[str, str], *, has_rows: bool) -> EngineChoice:
+    """As `engine_choice`; rows of a table need Spark. Raises OperatorError, click.UsageError."""
+    if has_rows and engine == LOCAL:
+        raise click.UsageError("rows of a table are copied into a table by Spark only: leave --engine local out")
+    if has_rows:
+        require_extra()
+        engine = SPARK
+    open_spark = partial(open_session, master, "ottla pipeline replay", with_small_jvm(conf))
+    return engine_choice(engine, master, conf, open_spark)
 
 
 def _require_fitting(option: str, *, is_given: bool, options: Mapping[str, object]) -> None:
@@ -273,7 +288,7 @@ def _topic_into_table(
     target: Table,
     bootstrap_server: str,
     decode_options: DecodeOptions,
-    session: OpenSession,
+    engine: EngineChoice,
     tasks_at_once: int,
 ) -> LoadSummary:
     from ottla.pipeline.load.driver import load
@@ -291,7 +306,7 @@ def _topic_into_table(
         topics,
         target,
         bootstrap_server,
-        session,
+        engine,
         settings,
         value_format=value_format,
         planner=planner,

@@ -10,7 +10,7 @@ import click
 from ottla.cli.command import counted, security, size_text
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.cli.table_run import TableRun, run_text, with_table_run
-from ottla.pipeline.spark.session import parallelism, require_extra, require_spark
+from ottla.pipeline.spark.session import parallelism, require_lake
 
 if TYPE_CHECKING:
     from ottla.pipeline.operations.progress import ProgressLine
@@ -58,9 +58,10 @@ def snapshot(run: TableRun, buckets: int | None, history: bool) -> None:
     the reason.
 
     Buckets and history are fixed when the table is created. More buckets mean less data to rewrite for a few changed
-    keys, and less memory per task. All other options are those of 'ottla pipeline load'.
+    keys, and less memory per task. All other options are those of 'ottla pipeline load'. --engine auto adds the size of
+    the table to that of the records.
     """
-    require_extra()
+    require_lake()
     from ottla.pipeline.load.shape import settled_shape
     from ottla.pipeline.snapshot import run as running
     from ottla.pipeline.transform.open_format import open_format
@@ -69,10 +70,9 @@ def snapshot(run: TableRun, buckets: int | None, history: bool) -> None:
     value_format = open_format(run.decode_options)
     shape = settled_shape(run.open_table(), buckets, history=history)
     target = run.open_table(shape.partition_columns)
-    require_spark(run.master)  # before requests to brokers, and before the table is created
+    engine = run.engine_choice("ottla pipeline snapshot")
     group = f"ottla-snapshot.{target.name}" if run.group is None else run.group
-    session = run.session("ottla pipeline snapshot")
-    run_new = partial(running.snapshot, run.topics, target, run.bootstrap_server, session, settings, shape)
+    run_new = partial(running.snapshot, run.topics, target, run.bootstrap_server, engine, settings, shape)
 
     def once(progress: ProgressLine | None) -> tuple[SnapshotSummary, str]:
         summary = run_new(progress, value_format, group=group, security=security())
@@ -83,11 +83,13 @@ def snapshot(run: TableRun, buckets: int | None, history: bool) -> None:
 
 def summary_text(summary: SnapshotSummary) -> str:
     """Summary of a run in one or two sentences."""
+    from ottla.pipeline.load.summary import engine_text
+
     return run_text(
         summary,
         f"{counted(summary.records, 'new record')} of {', '.join(summary.topics)} brought {summary.table} to version "
         f"{summary.version}: {counted(summary.inserted, 'key')} inserted, {summary.updated:,} updated, "
         f"{summary.deleted:,} deleted. {counted(summary.buckets, 'bucket')} rewritten: "
-        f"{counted(summary.rows, 'row')}, {size_text(summary.written_bytes)} (Spark start {summary.start_s:.1f} s, "
+        f"{counted(summary.rows, 'row')}, {size_text(summary.written_bytes)} ({engine_text(summary)}, "
         f"read {summary.stage_s:.1f} s, merge and commit {summary.merge_s:.1f} s).",
     )

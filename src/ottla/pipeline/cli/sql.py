@@ -17,7 +17,7 @@ from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import GivenPath, TableLocation, catalog_option, spark_options
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.spark.engines import DUCKDB, ENGINES, SPARK
-from ottla.pipeline.spark.session import DEFAULT_MASTER, open_session, require_extra
+from ottla.pipeline.spark.session import DEFAULT_MASTER, open_session, require_extra, require_lake
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +93,7 @@ def sql(
         raise click.UsageError("The statement is empty.")
     if engine == DUCKDB and (master != DEFAULT_MASTER or conf):
         raise click.UsageError("--master, --conf and --environment are Spark's: they say nothing with --engine duckdb.")
-    require_extra()
+    require_lake() if engine == DUCKDB else require_extra()
     from ottla.pipeline.model.results import ResultFile, as_records, file_kind, write_csv
     from ottla.pipeline.sinks.open_table import open_table
     from ottla.pipeline.sql.query import view_names

@@ -15,7 +15,7 @@ from ottla.cli.command import CLIENT_ID, connection_options, json_option, print_
 from ottla.common.durations import duration_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
-from ottla.pipeline.spark.session import require_extra
+from ottla.pipeline.spark.session import require_lake
 
 if TYPE_CHECKING:
     from ottla.pipeline.operations.status import PartitionStatus, TableStatus
@@ -65,7 +65,7 @@ def status(
     was rolled back behind its newest load (which has no lag then), is listed with the reason, beside the others. The
     exit code is then 1, or 2 if this applies to all tables.
     """
-    require_extra()
+    require_lake()
     from ottla.pipeline.operations.status import locate_tables, raise_unreadable, statuses
 
     located = locate_tables(tables, catalog_url)

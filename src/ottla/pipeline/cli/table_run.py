@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla.cli.command import connection_options, counted, json_option, print_json, run_until_terminated
+from ottla.pipeline.cli.engine import engine_choice, engine_option
 from ottla.pipeline.cli.options import (
     PLAN_OPTIONS,
     TableLocation,
@@ -25,7 +26,7 @@ from ottla.pipeline.sinks.formats import TABLE_FORMATS
 from ottla.pipeline.spark.session import open_session, with_small_jvm
 
 if TYPE_CHECKING:
-    from ottla.pipeline.load.driver import OpenSession
+    from ottla.pipeline.load.engine import EngineChoice
     from ottla.pipeline.load.summary import RunSummary
     from ottla.pipeline.operations.progress import ProgressLine
     from ottla.pipeline.sinks.table import Table
@@ -43,6 +44,7 @@ class TableRun:
     group: str | None
     schedule: str | None
     decode_options: DecodeOptions
+    engine: str
     master: str
     conf: Mapping[str, str]
     quiet: bool
@@ -56,9 +58,10 @@ class TableRun:
 
         return open_table(self.table, format=self.format_name, partition_by=partition_by, catalog_url=self.catalog_url)
 
-    def session(self, command: str) -> OpenSession:
-        """Opens the Spark session of the options, with the name of the command."""
-        return partial(open_session, self.master, command, with_small_jvm(self.conf))
+    def engine_choice(self, command: str) -> EngineChoice:
+        """Chooses the engine by the options; a Spark session has the name of the command. As `engine_choice`."""
+        open_spark = partial(open_session, self.master, command, with_small_jvm(self.conf))
+        return engine_choice(self.engine, self.master, self.conf, open_spark)
 
     def repeat(self, once: Callable[[ProgressLine | None], tuple[RunSummary, str]]) -> None:
         """Run once, or on the schedule, and print each summary: as JSON, or in the words that `once` returns with it.
@@ -124,6 +127,7 @@ def with_table_run(
         ),
         *(PLAN_OPTIONS[name] for name in plan),
         with_decode_options,
+        engine_option,
         spark_options,
         click.option("--quiet", "-q", is_flag=True, help="Disable the progress line and the summary."),
         json_option,

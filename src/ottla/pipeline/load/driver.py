@@ -6,7 +6,7 @@ Wherever the driver or a worker dies, the next run continues from the offsets in
 decides between two concurrent loads: one wins, the other raises StaleCommitError. A file is committed only after the
 driver has seen it in the table's store.
 
-Spark is not started when there is nothing to load. After the commit the table's offsets are also committed to a
+No engine is started when there is nothing to load. After the commit the table's offsets are also committed to a
 consumer group, for lag tools only: no load reads it, and a load whose group commit fails reports that and has
 succeeded.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -25,11 +24,12 @@ import pyarrow as pa
 from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError, OttlaError
+from ottla.pipeline.load.engine import Engine, EngineChoice, OpenSession, engine_for, noted_session
 from ottla.pipeline.load.land import Counters, WrittenRange, land, make_counters
 from ottla.pipeline.load.leased_files import leased_files
 from ottla.pipeline.load.reading import PlannedRead, Planner, find_reading
 from ottla.pipeline.load.shape import require_no_snapshot, require_rows
-from ottla.pipeline.load.summary import RunSummary, Summary, with_commit, with_plan
+from ottla.pipeline.load.summary import RunSummary, Summary, with_commit, with_engine, with_plan
 from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.sinks.partitioning import require_partition_columns, with_date_column
@@ -38,8 +38,6 @@ from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.value_format import ValueFormat
 
 CLIENT_ID = "ottla-pipeline"
-
-OpenSession = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +50,11 @@ class LoadSummary(RunSummary):
     land_s: float = 0.0
     commit_s: float = 0.0
     seconds: float = 0.0
-    """From the first request to the brokers to the last response, including the start of Spark."""
+    """From the first request to the brokers to the last response, including the start of the engine."""
 
     @property
     def rows_per_s(self) -> float:
-        """Rows a second while Spark ran the tasks."""
+        """Rows a second while the tasks ran."""
         return self.rows / self.land_s if self.land_s > 0 else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +74,7 @@ def load(
     topics: Sequence[str],
     target: Table,
     bootstrap_servers: str,
-    open_session: OpenSession,
+    open_session: OpenSession | EngineChoice,
     settings: PlanSettings,
     observer: Observer | None = None,
     value_format: ValueFormat | None = None,
@@ -85,7 +83,7 @@ def load(
     planner: Planner = make_plan,
     security: ClientSecurity = PLAINTEXT,
 ) -> LoadSummary:
-    """Load new records of `topics` into `target`; the session is opened only if there are any.
+    """Load new records of `topics` into `target`; the engine's session is opened only if there are any.
 
     `value_format`: decodes values to columns beside those of Kafka; None leaves values unchanged. `group`: consumer
     group that gets the table's offsets for lag tools; none if it is empty. `planner` finds the new records. Raises
@@ -102,7 +100,8 @@ def load(
     summary = with_plan(summary, reading)
     observer.planned(reading.plan)
     if not reading.plan.is_empty:
-        summary = _run(reading, target, open_session, observer, summary)
+        engine = engine_for(open_session, reading.plan.size_bytes, settings.max_bytes_per_task)
+        summary = _run(reading, target, engine, observer, summary)
     if group:
         summary = publish_offsets(summary, reading.plan, open_cluster, group)
     return replace(summary, seconds=time.monotonic() - started)
@@ -122,9 +121,7 @@ def publish_offsets(summary: Summary, plan: LoadPlan, open_cluster: Callable[[],
     return replace(summary, group=group)
 
 
-def _run(
-    reading: PlannedRead, target: Table, open_session: OpenSession, observer: Observer, summary: LoadSummary
-) -> LoadSummary:
+def _run(reading: PlannedRead, target: Table, engine: Engine, observer: Observer, summary: LoadSummary) -> LoadSummary:
     plan = reading.plan
     layout = target.ensure(rows_schema(target, reading.decoder))
     settings = reading.land_settings(layout, target.dead_letters().layout())
@@ -133,11 +130,12 @@ def _run(
         started = landing = landed_at = time.monotonic()
         rows: list[WrittenRange] = []
         if plan.tasks:
-            with open_session() as spark:
+            summary = with_engine(summary, engine)
+            with noted_session(engine, plan.notes) as session:
                 landing = time.monotonic()
-                counters = make_counters(spark)
+                counters = make_counters(session)
                 observer.landing(plan, counters)
-                rows = land(spark, plan.tasks, settings, counters)
+                rows = land(session, plan.tasks, settings, counters)
                 landed_at = time.monotonic()
         observer.landed(rows)
         if (limit := reading.settings.max_dead_letters) is not None:

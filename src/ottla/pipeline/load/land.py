@@ -1,4 +1,4 @@
-"""Tasks of a load in Spark's Python workers: read planned ranges from a source, write Parquet files.
+"""Tasks of a load in the workers of an engine: read planned ranges from a source, write Parquet files.
 
 Nothing is visible to readers of the table until the driver commits the manifest (`ottla.pipeline.load.tasks` describes
 its rows and errors).
@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.common.kafka.topic_partition import TopicPartition
-from ottla.pipeline.load.tasks import ManifestRow, attempt, run_tasks
+from ottla.pipeline.load.tasks import ManifestRow, Row, attempt, run_tasks
+from ottla.pipeline.local.pool import Count, LocalSession
 from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.model.plan import ClusterView, OffsetRange, OnDataLoss
 from ottla.pipeline.model.row_bounds import RowBounds
@@ -88,7 +90,7 @@ Screen = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Accumulators of a Spark session for a progress line; they move when tasks end."""
+    """Accumulators of a Spark session, or counts of a local one, for a progress line; they move when tasks end."""
 
     tasks: Any
     rows: Any
@@ -96,28 +98,44 @@ class Counters:
     fetched_bytes: Any
 
 
-def make_counters(spark: Any) -> Counters | None:
+def make_counters(session: Any) -> Counters | None:
     """Counters on that session; None on Spark Connect, which has no accumulators."""
+    if isinstance(session, LocalSession):
+        return Counters(*(Count() for _ in range(4)))
     try:
-        context = spark.sparkContext
+        context = session.sparkContext
     except Exception:  # Connect raises a class of its own; its module may not be installed
         return None
     return Counters(*(context.accumulator(0) for _ in range(4)))
 
 
+Task = TypeVar("Task")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedTasks(Generic[Task, Row]):
+    """Executes a task by its number; picklable if its fields are."""
+
+    tasks: Sequence[Task]
+    work: Callable[[int, Task], Row]
+
+    def __call__(self, number: int) -> Row:
+        return self.work(number, self.tasks[number])
+
+
 def land(
-    spark: Any, tasks: Sequence[OffsetRange], settings: LandSettings, counters: Counters | None = None
+    session: Any, tasks: Sequence[OffsetRange], settings: LandSettings, counters: Counters | None = None
 ) -> list[WrittenRange]:
-    """Run all tasks on the session, one Spark task each; returns their rows in the order of `tasks`.
+    """Run all tasks on the session of an engine; returns their rows in the order of `tasks`.
 
     Raises the first error of a task; `leased_files` then discards the files of the other tasks.
     """
-    directory = settings.layout.directory
-    return read_tasks(spark, tasks, lambda number, task: land_task(number, task, settings), counters, "load", directory)
+    work = partial(land_task, settings=settings)
+    return read_tasks(session, tasks, work, counters, "load", settings.layout.directory)
 
 
 def read_tasks(
-    spark: Any,
+    session: Any,
     tasks: Sequence[OffsetRange],
     work: Callable[[int, OffsetRange], WrittenRange],
     counters: Counters | None,
@@ -127,16 +145,14 @@ def read_tasks(
     """As `run_tasks`, with the range of each task; `counters` move with them."""
     frozen = list(tasks)
 
-    def counted(number: int) -> WrittenRange:
-        row = work(number, frozen[number])
+    def observe(number: int, row: WrittenRange) -> None:
         if counters is not None:
             counters.tasks.add(1)
             counters.rows.add(row.rows)
             counters.offsets.add(frozen[number].offsets)
             counters.fetched_bytes.add(row.fetched_bytes)
-        return row
 
-    return run_tasks(spark, len(frozen), counted, WrittenRange, what, directory)
+    return run_tasks(session, len(frozen), NumberedTasks(frozen, work), WrittenRange, what, directory, observe)
 
 
 def land_task(number: int, task: OffsetRange, settings: LandSettings) -> WrittenRange:

@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from ottla.common.kafka.topic_partition import TopicPartition
+from ottla.pipeline.load.engine import Engine
 from ottla.pipeline.load.land import WrittenRange
 from ottla.pipeline.load.reading import PlannedRead
 from ottla.pipeline.load.tasks import ManifestRow
 from ottla.pipeline.model.plan import LoadPlan
 from ottla.pipeline.sinks.table import CommitResult, Table, files_from_json
+from ottla.pipeline.spark.engines import LOCAL
 from ottla.pipeline.transform.schema_report import Tally
 
 MAX_LISTED = 10
@@ -47,6 +49,9 @@ class RunSummary:
     start_s: float = 0.0
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     """`topic/partition` -> offsets [start, end) that the run added to the table."""
+    engine: str | None = None
+    """The engine that executed the tasks, `local` or `spark`; None without a task."""
+    engine_reason: str = ""
     group: str = ""
     """The consumer group with the offsets of the table, for lag tools."""
     notes: list[str] = field(default_factory=list)
@@ -62,6 +67,18 @@ def with_plan(summary: Summary, reading: PlannedRead) -> Summary:
     """Add the facts of the plan."""
     plan = reading.plan
     return replace(summary, plan_s=reading.seconds, skipped_offsets=plan.skipped_offsets, notes=plan.notes)
+
+
+def with_engine(summary: Summary, engine: Engine) -> Summary:
+    """Add the engine of the tasks."""
+    return replace(summary, engine=engine.name, engine_reason=engine.reason)
+
+
+def engine_text(summary: RunSummary) -> str:
+    """`local engine: at most 4 GiB to read`, or `Spark start 4.1 s`."""
+    if summary.engine == LOCAL:
+        return f"local engine: {summary.engine_reason}"
+    return f"Spark start {summary.start_s:.1f} s"
 
 
 def with_commit(

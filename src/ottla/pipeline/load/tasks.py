@@ -1,9 +1,10 @@
-"""Work in Spark's Python workers: one Spark task for each task number, and one manifest row back from each.
+"""Work in the workers of an engine: one task for each task number, and one manifest row back from each.
 
-Payload never enters the JVM: a worker gets the number of its task, and returns a dataclass of texts and integers.
+The engine is a Spark session or a `LocalSession`. Payload never enters the JVM: a worker gets the number of its task,
+and returns a dataclass of texts and integers.
 Permanent errors are returned as rows and raised on the driver in their own words; all others are raised in the worker,
-so that Spark's retries apply. An unreachable cluster is of the latter: each attempt waits for it, and when Spark gives
-up a task no other is started, which would only wait as well.
+so that the engine's retries apply. An unreachable cluster is of the latter: each attempt waits for it, and when the
+engine gives up a task no other is started, which would only wait as well.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pyarrow as pa
 from ottla.client.wire.connection import BrokerUnreachable, ConnectionLost
 from ottla.client.wire.failure import TopicNotFound, TopicReplaced
 from ottla.common.errors import RETRIABLE_ERRORS, ErrorCode, KafkaError, OperatorError, OttlaError
+from ottla.pipeline.local.pool import LocalSession, TaskFailedError
 from ottla.pipeline.model.arrays import numbers, texts
 from ottla.pipeline.model.decode import DecodeError
 from ottla.pipeline.model.failure import NO_ROOM, spark_reason
@@ -122,6 +124,11 @@ def task_failure(what: str, error: BaseException, where: str) -> OttlaError:
     `what` names the failed work and `where` its target in the message.
     """
     reason = f"OSError: {error}" if isinstance(error, OSError) else spark_reason(error)
+    return _failure(what, reason, where, spark_reason(error))
+
+
+def _failure(what: str, reason: str, where: str, other: str) -> OttlaError:
+    """The error for a reason in the form of a traceback's last line; `other` describes errors that are not Ottla's."""
     kind, _, message = reason.partition(": ")
     refused = _REFUSED.fullmatch(reason)
     if message and kind == BrokerUnreachable.__name__:
@@ -132,7 +139,7 @@ def task_failure(what: str, error: BaseException, where: str) -> OttlaError:
         return OperatorError(_not_written(where, int(refused["number"])))
     if reason.startswith(NO_ROOM):
         return OperatorError(f"{what}: {reason}")
-    return OttlaError(f"{what}: {message if message and kind in _OTHERS else spark_reason(error)}")
+    return OttlaError(f"{what}: {message if message and kind in _OTHERS else other}")
 
 
 def table_directory(directory: str) -> str:
@@ -152,28 +159,59 @@ def as_arrow(row: ManifestRow) -> pa.RecordBatch:
 
 
 def run_tasks(
-    spark: Any, count: int, work: Callable[[int], Row], kind: type[Row], what: str, directory: str
+    session: Any,
+    count: int,
+    work: Callable[[int], Row],
+    kind: type[Row],
+    what: str,
+    directory: str,
+    observe: Callable[[int, Row], object] | None = None,
 ) -> list[Row]:
-    """Run the tasks 0 to `count` - 1, one Spark task each; returns their rows in that order.
+    """Run the tasks 0 to `count` - 1 on a Spark session or a `LocalSession`; returns their rows in that order.
 
-    `work` is pickled; `what` names the work in errors ("load"); the tasks write below `directory`. Raises the first
+    `work` is pickled; `observe` is called with the number and the row of each finished task, in Spark's workers or on
+    the local driver. `what` names the work in errors ("load"); the tasks write below `directory`. Raises the first
     error of a task.
     """
+    if isinstance(session, LocalSession):
+        try:
+            rows = session.run(count, work, observe)
+        except TaskFailedError as error:
+            reason, where = str(error), table_directory(directory)
+            raise _failure(f"the {what} failed in a task", reason, where, reason) from error
+    else:
+        rows = _run_on_spark(session, count, work, kind, what, directory, observe)
+    failed = next((row for row in rows if row.error_kind), None)
+    if failed is not None:
+        raise _ERROR_KINDS[failed.error_kind](failed.error)
+    if [row.task for row in rows] != list(range(count)):
+        raise OttlaError(
+            "the engine returned results of other tasks than it was given; nothing was committed, run it again"
+        )
+    return rows
+
+
+def _run_on_spark(
+    spark: Any,
+    count: int,
+    work: Callable[[int], Row],
+    kind: type[Row],
+    what: str,
+    directory: str,
+    observe: Callable[[int, Row], object] | None,
+) -> list[Row]:
     ddl = ", ".join(f"{one.name} {'string' if one.type == 'str' else 'bigint'}" for one in fields(kind))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield as_arrow(work(number))
+                row = work(number)
+                if observe is not None:
+                    observe(number, row)
+                yield as_arrow(row)
 
     try:
         found = spark.range(0, count, 1, count).mapInArrow(run, ddl).collect() if count else []
     except Exception as error:  # Spark wraps the worker's exception
         raise task_failure(f"the {what} failed in a Spark task", error, table_directory(directory)) from error
-    rows = sorted((kind(**row.asDict()) for row in found), key=lambda row: row.task)
-    failed = next((row for row in rows if row.error_kind), None)
-    if failed is not None:
-        raise _ERROR_KINDS[failed.error_kind](failed.error)
-    if [row.task for row in rows] != list(range(count)):
-        raise OttlaError("Spark returned results of other tasks than it was given; nothing was committed, run it again")
-    return rows
+    return sorted((kind(**row.asDict()) for row in found), key=lambda row: row.task)

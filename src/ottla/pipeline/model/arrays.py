@@ -8,6 +8,7 @@ Where pandas is installed, pyarrow imports it at the first value of any type tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,11 @@ Bools = npt.NDArray[np.bool_]
 
 MAX_BYTES = (1 << 31) - 1
 _TYPES = {np.dtype(np.int32): pa.int32(), np.dtype(np.int64): pa.int64()}
+
+
+def whole_table(stream: Any) -> pa.Table:
+    """The table that an object of another library exports as an Arrow stream; `pa.table` would import pandas."""
+    return pa.RecordBatchReader.from_stream(stream).read_all()
 
 
 def numbers(values: npt.NDArray[np.int32] | npt.NDArray[np.int64], absent: Bools | None = None) -> pa.Array:

@@ -137,7 +137,7 @@ def _one(name: str, check: Callable[[], str]) -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """Every package of the extra, in a version that it allows."""
+    """Every package of the extra `pipeline`, which includes `lake`, in a version that it allows."""
     install = f"run `{sys.executable} -m pip install --upgrade 'ottla[pipeline]'`"
     try:
         from packaging.requirements import Requirement
@@ -146,9 +146,10 @@ def packages() -> Iterator[Finding]:
         return
     declared = [Requirement(text) for text in importlib.metadata.requires("ottla") or ()]
     for requirement in declared:
-        if requirement.marker is None or not requirement.marker.evaluate({"extra": "pipeline"}):
+        marker = requirement.marker
+        if marker is None or not any(marker.evaluate({"extra": extra}) for extra in ("lake", "pipeline")):
             continue
-        if requirement.marker.evaluate({"extra": ""}):
+        if requirement.name == "ottla" or marker.evaluate({"extra": ""}):
             continue
         name = f"package {requirement.name}"
         try:

@@ -1,6 +1,6 @@
 """The progress line of a load or a snapshot, on a terminal: rows, rows a second, lag, time left. Silent in a pipe.
 
-Spark's counters move when tasks end, so the line moves in steps.
+The engine's counters move when tasks end, so the line moves in steps.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ProgressLine(SnapshotObserver):
         if self._plan is None:
             return ""
         if self._started == 0.0:
-            return f"starting Spark for {self._plan.offsets:,} offsets in {len(self._plan.ranges)} partitions"
+            return f"starting the tasks for {self._plan.offsets:,} offsets in {len(self._plan.ranges)} partitions"
         elapsed = max(time.monotonic() - self._started, 1e-9)
         if self._buckets is not None:
             return merge_text(self._buckets, self._counters, elapsed)

@@ -21,7 +21,7 @@ from ottla.client.wire.model import LATEST_TIMESTAMP
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.ids import uuid_to_string
 from ottla.common.kafka.topic_partition import TopicPartition
-from ottla.pipeline.load.driver import OpenSession
+from ottla.pipeline.load.engine import OpenSession
 from ottla.pipeline.load.leased_files import leased_files
 from ottla.pipeline.load.shape import require_no_snapshot, require_rows
 from ottla.pipeline.load.tasks import map_rows, table_directory, task_failure

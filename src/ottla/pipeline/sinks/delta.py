@@ -39,6 +39,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.model.arrays import whole_table
 from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.model.plan import KnownTopics
 from ottla.pipeline.model.rollback import Rollback
@@ -238,7 +239,7 @@ class DeltaTarget:
     def data_files(self) -> list[DataFile]:
         table = self._open()
         self._require_plain_files(table)
-        actions = pa.table(table.get_add_actions())
+        actions = whole_table(table.get_add_actions())
         times = actions.column("modification_time").cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist()
         return [self._data_file(row, time) for row, time in zip(actions.to_pylist(), times, strict=True)]
 
@@ -365,7 +366,7 @@ class DeltaTarget:
     def _require_whole_files(self, table: Any) -> None:
         """Raise OperatorError for a table with deletion vectors."""
         features = table.protocol().reader_features or []
-        if "deletionVectors" in features and len(pa.table(table.deletion_vectors().read_all())):
+        if "deletionVectors" in features and len(whole_table(table.deletion_vectors().read_all())):
             raise OperatorError(
                 f"the table {self.location} has deletion vectors, which reading by its files would ignore: purge them "
                 "with the engine that wrote the table (REORG TABLE ... APPLY (PURGE))"
@@ -382,7 +383,7 @@ class DeltaTarget:
         if not commit.removed:
             return []
         self._require_whole_files(table)
-        rows = pa.table(table.get_add_actions()).to_pylist()
+        rows = whole_table(table.get_add_actions()).to_pylist()
         found = {self._store.locate(self._data_path(row["path"])): row for row in rows}
         commit.check_removed(found)
         return [_removal(found[path], data_change=not commit.is_compaction) for path in commit.removed]
@@ -485,7 +486,7 @@ def _words(error: Exception) -> str:
 
 def _addresses(table: Any) -> list[str]:
     """The data files of one version as its log names them."""
-    addresses: list[str] = pa.table(table.get_add_actions()).column("path").to_pylist()
+    addresses: list[str] = whole_table(table.get_add_actions()).column("path").to_pylist()
     return addresses
 
 

@@ -393,7 +393,7 @@ def require_files(store: Store, files: Sequence[DataFile]) -> None:
     missing = [file.path for file, size in zip(files, sizes, strict=True) if size != file.size_bytes]
     if missing:
         raise OperatorError(
-            f"nothing was committed: {len(missing)} files that Spark's workers wrote are not in {store.location} on "
+            f"nothing was committed: {len(missing)} files that the workers wrote are not in {store.location} on "
             f"this machine, {missing[0]} for one; use a table directory that is shared by all machines, and a vacuum "
             "retention longer than a load, such as Delta's 7 days"
         )

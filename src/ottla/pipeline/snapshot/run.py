@@ -25,10 +25,12 @@ from ottla.client.admin.cluster import Cluster
 from ottla.client.wire.security import PLAINTEXT, ClientSecurity
 from ottla.common.errors import OperatorError
 from ottla.common.kafka.topic_partition import TopicPartition
-from ottla.pipeline.load.driver import CLIENT_ID, Observer, OpenSession, commit_letters, commit_of, publish_offsets
+from ottla.pipeline.load.driver import CLIENT_ID, Observer, commit_letters, commit_of, publish_offsets
+from ottla.pipeline.load.engine import Engine, EngineChoice, OpenSession, engine_for, noted_session
 from ottla.pipeline.load.land import (
     Counters,
     LandSettings,
+    NumberedTasks,
     WrittenRange,
     make_counters,
     parted,
@@ -40,7 +42,7 @@ from ottla.pipeline.load.leased_files import discard_files, leased_files
 from ottla.pipeline.load.leases import Lease
 from ottla.pipeline.load.reading import PlannedRead, find_reading
 from ottla.pipeline.load.shape import Shape
-from ottla.pipeline.load.summary import RunSummary, with_commit, with_plan
+from ottla.pipeline.load.summary import RunSummary, with_commit, with_engine, with_plan
 from ottla.pipeline.load.tasks import attempt, run_tasks
 from ottla.pipeline.model.decode import SCHEMA
 from ottla.pipeline.model.plan import LoadPlan, OffsetRange, PlanSettings, app_id
@@ -93,7 +95,7 @@ def snapshot(
     topics: Sequence[str],
     target: Table,
     bootstrap_servers: str,
-    open_session: OpenSession,
+    open_session: OpenSession | EngineChoice,
     settings: PlanSettings,
     shape: Shape,
     observer: SnapshotObserver | None = None,
@@ -141,7 +143,7 @@ class Run:
     observer: SnapshotObserver
 
     def run(
-        self, topics: Sequence[str], open_session: OpenSession, value_format: ValueFormat | None
+        self, topics: Sequence[str], open_session: OpenSession | EngineChoice, value_format: ValueFormat | None
     ) -> tuple[SnapshotSummary, LoadPlan]:
         """Plan, and run the plan."""
         runs = self._runs()  # before any other read of the table
@@ -164,10 +166,12 @@ class Run:
         replaced = any(known_ids.get(name, topic_id) != topic_id for name, topic_id in plan.topic_ids.items())
         if plan.is_empty and not replaced:
             return summary, plan
+        size_bytes = plan.size_bytes + self._size_bytes()
+        engine = engine_for(open_session, size_bytes, self.settings.max_bytes_per_task)
         layout = self.target.ensure(self._rows_schema(reading.decoder))
         settings = reading.land_settings(layout, self.target.dead_letters().layout())
         try:
-            return self._run_planned(reading, void, runs, settings, open_session, summary), plan
+            return self._run_planned(reading, void, runs, settings, engine, summary), plan
         finally:
             discard_staged(layout.store, settings.load_id)
 
@@ -177,22 +181,22 @@ class Run:
         void: VoidRows,
         runs: int | None,
         settings: LandSettings,
-        open_session: OpenSession,
+        engine: Engine,
         summary: SnapshotSummary,
     ) -> SnapshotSummary:
         plan = reading.plan
         with leased_files(self.target, settings.load_id) as lease:
             started = time.monotonic()
-            with open_session() as spark:
+            with noted_session(engine, plan.notes) as session:
                 staging = time.monotonic()
-                counters = make_counters(spark)
+                counters = make_counters(session)
                 self.observer.landing(plan, counters)
-                landed = stage(spark, plan.tasks, settings, self.shape, counters)
+                landed = stage(session, plan.tasks, settings, self.shape, counters)
                 self.observer.landed(landed)
                 staged_at = time.monotonic()
                 lease.require()
                 commit_letters(plan, self.target, landed, settings.load_id)
-                committed, merged = self._merge(spark, plan, void, runs, settings, landed, lease)
+                committed, merged = self._merge(session, plan, void, runs, settings, landed, lease)
         self.observer.committed(committed.version)
         own = {
             "records": sum(row.rows for row in landed),
@@ -204,11 +208,11 @@ class Run:
             "stage_s": staged_at - staging,
             "merge_s": time.monotonic() - staged_at,
         }
-        return with_commit(summary, reading, self.target, landed, merged, committed, own)
+        return with_commit(with_engine(summary, engine), reading, self.target, landed, merged, committed, own)
 
     def _merge(
         self,
-        spark: Any,
+        session: Any,
         plan: LoadPlan,
         void: VoidRows,
         runs: int | None,
@@ -229,9 +233,9 @@ class Run:
                 void.partitions,
                 time.time_ns() // 1000,
             )
-            counters = make_counters(spark)
+            counters = make_counters(session)
             self.observer.merging(len(tasks), counters)
-            merged = merge(spark, tasks, merge_settings, counters)
+            merged = merge(session, tasks, merge_settings, counters)
             self.observer.merged()
             lease.require()
             try:
@@ -255,6 +259,10 @@ class Run:
                 following={**plan.following, RUNS_ID: (runs or 0) + 1},
             )
         )
+
+    def _size_bytes(self) -> int:
+        """Size of the table, whose buckets may have to be read."""
+        return sum(file.size_bytes for file in self.target.data_files()) if self.target.exists() else 0
 
     def _runs(self) -> int | None:
         return self.target.committed_offsets([RUNS_ID])[RUNS_ID]
@@ -282,17 +290,11 @@ class Run:
 
 
 def stage(
-    spark: Any, tasks: Sequence[OffsetRange], settings: LandSettings, shape: Shape, counters: Counters | None
+    session: Any, tasks: Sequence[OffsetRange], settings: LandSettings, shape: Shape, counters: Counters | None
 ) -> list[WrittenRange]:
     """Read all ranges and stage their rows by bucket; `files` of the returned rows are as in `staged_to_json`."""
-    return read_tasks(
-        spark,
-        tasks,
-        lambda number, task: stage_task(number, task, settings, shape),
-        counters,
-        "snapshot",
-        settings.layout.directory,
-    )
+    work = partial(stage_task, settings=settings, shape=shape)
+    return read_tasks(session, tasks, work, counters, "snapshot", settings.layout.directory)
 
 
 def stage_task(number: int, task: OffsetRange, settings: LandSettings, shape: Shape) -> WrittenRange:
@@ -328,15 +330,14 @@ def bucket_tasks(
 
 
 def merge(
-    spark: Any, tasks: Sequence[BucketTask], settings: MergeSettings, counters: Counters | None
+    session: Any, tasks: Sequence[BucketTask], settings: MergeSettings, counters: Counters | None
 ) -> list[MergeRow]:
-    """Merge all buckets, one Spark task each; returns their rows in the order of `tasks`."""
+    """Merge all buckets, one task each; returns their rows in the order of `tasks`."""
 
-    def counted(number: int) -> MergeRow:
-        row = merge_task(number, tasks[number], settings)
+    def observe(number: int, row: MergeRow) -> None:
         if counters is not None:
             counters.tasks.add(1)
             counters.rows.add(row.rows)
-        return row
 
-    return run_tasks(spark, len(tasks), counted, MergeRow, "snapshot", settings.layout.directory)
+    work = NumberedTasks(tasks, partial(merge_task, settings=settings))
+    return run_tasks(session, len(tasks), work, MergeRow, "snapshot", settings.layout.directory, observe)

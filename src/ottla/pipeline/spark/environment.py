@@ -192,7 +192,7 @@ def required_distributions() -> dict[str, importlib.metadata.Distribution]:
             try:
                 found[name] = importlib.metadata.distribution(name)
             except importlib.metadata.PackageNotFoundError:
-                if parent == "ottla" and not {"", "pipeline"} & set(reasons):
+                if parent == "ottla" and not {"", "lake", "pipeline"} & set(reasons):
                     continue  # of an extra that is not installed
                 raise OperatorError(f"{name} is not installed: run {install_command('ottla[pipeline]')}") from None
             waiting.append((name, frozenset(requirement.extras)))

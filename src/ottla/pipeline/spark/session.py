@@ -54,6 +54,8 @@ MINIMUM_JAVA = 17
 
 DEFAULT_MASTER = "local[*]"
 EXTRA_MODULES = ("pyspark", "pyarrow", "deltalake", "pandas", "numpy", "cronsim", "fastavro")
+LAKE_MODULES = ("pyarrow", "deltalake", "numpy", "cronsim", "fastavro")
+"""The part of EXTRA_MODULES that loads without Spark need."""
 CONNECT_PACKAGES = {
     "grpc": "grpcio",
     "grpc_status": "grpcio-status",
@@ -184,6 +186,11 @@ class JavaRuntime:
 def require_extra() -> None:
     """Raise OperatorError unless everything of the extra `pipeline` can be imported."""
     require_packages("the pipeline needs", dict(zip(EXTRA_MODULES, EXTRA_MODULES, strict=True)), "ottla[pipeline]")
+
+
+def require_lake() -> None:
+    """Raise OperatorError unless everything of the extra `lake` can be imported."""
+    require_packages("the pipeline needs", dict(zip(LAKE_MODULES, LAKE_MODULES, strict=True)), "ottla[lake]")
 
 
 def java_version(executable: Path) -> int | None:
@@ -346,6 +353,12 @@ def parallelism(master: str) -> int:
     if match is None or match["threads"] is None:
         return 1
     return (os.cpu_count() or 1) if match["threads"] == "*" else int(match["threads"])
+
+
+def local_attempts(master: str) -> int:
+    """Attempts at each task of a local master; the default for others."""
+    match = _LOCAL.fullmatch(master)
+    return LOCAL_ATTEMPTS if match is None or match["attempts"] is None else int(match["attempts"])
 
 
 def with_attempts(master: str) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.pipeline.model.access_log import LINE_PATTERN
+from ottla.pipeline.model.arrays import texts
 from ottla.pipeline.transform.decoder import DecodedValues, decode_by_halves
 from ottla.pipeline.transform.regex_decoder import extract_groups
 from ottla.pipeline.transform.text_cast import null_if
@@ -31,8 +32,8 @@ SCHEMA = pa.schema(
         ("agent", pa.string()),
     ]
 )
-_MONTHS = pa.array(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
-_MONTH_NUMBERS = pa.array([f"{number:02}" for number in range(1, 13)])
+_MONTHS = texts(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
+_MONTH_NUMBERS = texts([f"{number:02}" for number in range(1, 13)])
 
 
 @dataclass(frozen=True, slots=True)
