@@ -59,7 +59,7 @@ class ShareStateSummary:
 
 
 class SharePersister(Protocol):
-    """Access to share coordinators: finds the coordinator of each key, retries what may be retried, combines calls.
+    """Access to share coordinators: finds the coordinator of each key, retries retriable errors, combines calls.
 
     Every method raises KafkaError with the code of the coordinator's answer, or with the last retriable code when its
     time is over.

@@ -59,6 +59,7 @@ class BrokerComponents:
         "registry",
         "replicas",
         "scheduler",
+        "services",
         "sessions",
         "share_groups",
         "statistics",
@@ -105,7 +106,9 @@ class BrokerComponents:
             assignments=DirectoryAssignments(membership, control.channel, node_runtime.scheduler),
         )
         self.scheduler = EndOfTickScheduler(node_runtime.scheduler)
-        host = BrokerServices(membership.node_id, node_runtime, self.scheduler, self.replicas, self.in_flight, failures)
+        host = self.services = BrokerServices(
+            membership.node_id, node_runtime, self.scheduler, self.replicas, self.in_flight, failures
+        )
         self.producer_ids = ProducerIdSource(control.channel, membership.node_id, membership.broker_epoch)
         self._make_transaction_components(config, host, membership, registry)
         self.groups = GroupCoordination(

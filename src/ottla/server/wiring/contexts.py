@@ -14,7 +14,6 @@ from ottla.common.config.config_def import ConfigResourceType
 from ottla.common.platform.channel import Channel
 from ottla.common.platform.shares import FairQueue
 from ottla.metadata.image import MetadataImage
-from ottla.server.coordination.coordinator_host import BrokerServices
 from ottla.server.handlers.admin.context import AdminContext
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.produce_transactions import TransactionGate
@@ -116,20 +115,7 @@ class Contexts:
             limits=limits,
             failures=parts.failures,
         )
-        self.share_partitions = SharePartitionContext(
-            config,
-            services=BrokerServices(
-                config.node_id, node_runtime, parts.scheduler, parts.replicas, parts.in_flight, parts.failures
-            ),
-            metadata=metadata,
-            publisher=parts.publisher,
-            purgatory=parts.purgatory,
-            limits=limits,
-            statistics=parts.statistics,
-            registry=parts.registry,
-            closed_listeners=closed_listeners,
-            persister=lambda: parts.share_groups.persister,
-        )
+        self.share_partitions = _share_partition_context(config, parts, metadata, limits, closed_listeners)
         quorum = control.metadata.quorum
         self.quorum = None if quorum is None else QuorumContext(quorum, decisions)
         reign = control.metadata.zookeeper
@@ -170,3 +156,24 @@ class Contexts:
         self.groups.use_config(config)
         self.share_partitions.use_config(config)
         self.admin.use_config(config)
+
+
+def _share_partition_context(
+    config: BrokerConfig,
+    parts: BrokerComponents,
+    metadata: MetadataCache,
+    limits: RequestLimits,
+    closed_listeners: list[Callable[[Channel], None]],
+) -> SharePartitionContext:
+    return SharePartitionContext(
+        config,
+        services=parts.services,
+        metadata=metadata,
+        publisher=parts.publisher,
+        purgatory=parts.purgatory,
+        limits=limits,
+        statistics=parts.statistics,
+        registry=parts.registry,
+        closed_listeners=closed_listeners,
+        persister=lambda: parts.share_groups.persister,
+    )
