@@ -180,6 +180,8 @@ def test_registry_follows_apache_kafka():
         "ExpireDelegationToken": (1, 2),
         "DescribeDelegationToken": (1, 3),
         "DescribeProducers": (0, 0),
+        "ShareFetch": (1, 2),
+        "ShareAcknowledge": (1, 2),
         "AssignReplicasToDirs": (0, 0),
     }
     assert list(API) == sorted(API)

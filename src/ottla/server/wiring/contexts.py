@@ -77,20 +77,7 @@ class Contexts:
             fair_queue=FairQueue(node_runtime.clock.monotonic, parts.scheduler),
             closed_listeners=closed_listeners,
         )
-        self.data = DataContext(
-            metadata=metadata,
-            replicas=parts.replicas,
-            purgatory=parts.purgatory,
-            sessions=parts.sessions,
-            limits=limits,
-            work=OffLoopWork(node_runtime.pool, PoolShare(node_runtime.pool), parts.in_flight),
-            clock=node_runtime.clock,
-            statistics=parts.statistics,
-            failures=parts.failures,
-            transactions=TransactionGate(
-                parts.transaction_partitions, parts.replicas, clock=node_runtime.clock, scheduler=parts.scheduler
-            ),
-        )
+        self.data = _data_context(parts, metadata, limits)
         self.groups = GroupContext(
             config,
             groups=parts.groups,
@@ -176,4 +163,22 @@ def _share_partition_context(
         registry=parts.registry,
         closed_listeners=closed_listeners,
         persister=lambda: parts.share_groups.persister,
+    )
+
+
+def _data_context(parts: BrokerComponents, metadata: MetadataCache, limits: RequestLimits) -> DataContext:
+    node_runtime = parts.node_runtime
+    return DataContext(
+        metadata=metadata,
+        replicas=parts.replicas,
+        purgatory=parts.purgatory,
+        sessions=parts.sessions,
+        limits=limits,
+        work=OffLoopWork(node_runtime.pool, PoolShare(node_runtime.pool), parts.in_flight),
+        clock=node_runtime.clock,
+        statistics=parts.statistics,
+        failures=parts.failures,
+        transactions=TransactionGate(
+            parts.transaction_partitions, parts.replicas, clock=node_runtime.clock, scheduler=parts.scheduler
+        ),
     )
