@@ -315,11 +315,13 @@ def test_settings_of_a_group_need_no_group(image: MetadataImage, context: Contro
     image = apply(image, result.records)
     assert image.group_configs("g") == {"consumer.session.timeout.ms": "50000"}
     described = describe(image, context, GROUP, "g", include_synonyms=True)
-    assert [(each.name, each.value, each.config_source) for each in described.configs] == [
+    of_consumers = [each for each in described.configs if each.name.startswith("consumer.")]
+    assert [(each.name, each.value, each.config_source) for each in of_consumers] == [
         ("consumer.assignment.interval.ms", "1000", 5),
         ("consumer.heartbeat.interval.ms", "5000", 5),
         ("consumer.session.timeout.ms", "50000", 8),
     ]
+    assert {each.name.partition(".")[0] for each in described.configs} == {"consumer", "share"}
     assert [(each.name, each.value, each.source) for each in described.configs[2].synonyms] == [
         ("consumer.session.timeout.ms", "50000", 8),
         ("group.consumer.session.timeout.ms", "45000", 5),
