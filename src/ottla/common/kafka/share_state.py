@@ -1,4 +1,4 @@
-"""State of share partitions in the share coordinator, and the interface to it (KIP-932, "Share group state")."""
+"""State of share partitions as the share coordinator keeps it, and the interface to it (KIP-932)."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class ShareStateSummary:
 
 
 class SharePersister(Protocol):
-    """Access to share coordinators: finds the coordinator of each key, repeats retriable calls, combines calls.
+    """Access to share coordinators: finds the coordinator of each key, retries retriable errors, combines calls.
 
     Every method raises KafkaError with the code of the coordinator's answer, or with the last retriable code when its
     time is over.
     """
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Create the state or, with a newer `state_epoch`, replace it; `start_offset` -1: chosen at the first fetch."""
+        """Create the state, or reset it with a newer `state_epoch`; `start_offset` -1: chosen at the first fetch."""
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         """Return the state and fence leaders of epochs below `leader_epoch`."""
