@@ -225,7 +225,7 @@ class World:
             for run in self.machine.in_flight():
                 if run.state is not RecordState.ACQUIRED and not run.dirty:
                     for offset in range(run.first, run.last + 1):
-                        if offset not in self.uncertain:
+                        if offset not in self.uncertain and offset >= self.store.start_offset:
                             stored = self.store.records.get(offset, (0, RecordState.AVAILABLE))
                             assert stored == (run.delivery_count, run.state), "stored and present state are equal"
 
