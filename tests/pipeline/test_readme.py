@@ -33,12 +33,13 @@ PAGES = (
     README,
     guide("existing-clients"),
     guide("transactions"),
+    guide("queues"),
     guide("pipeline"),
     guide("cluster"),
     guide("configure"),
     guide("security"),
 )
-"""All blocks of these pages run, in this order; the first four pages use the broker that the README starts."""
+"""All blocks of these pages run, in this order; the first five pages use the broker that the README starts."""
 OTHER_PAGES = (guide("mirror"), guide("testing"))
 """All blocks of these pages run in other tests (`ELSEWHERE`)."""
 
