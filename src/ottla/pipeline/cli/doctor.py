@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.command import connection_options, counted, json_option, print_json, security
+from ottla.cli.command import connection_options, counted, json_option, security
 from ottla.cli.schema_options import registry_options
 from ottla.common.errors import OperatorError
 from ottla.pipeline.cli.options import (
@@ -17,7 +17,7 @@ from ottla.pipeline.cli.options import (
     spark_options,
     topics_option,
 )
-from ottla.pipeline.cli.pipeline_command import PipelineCommand
+from ottla.pipeline.cli.pipeline_command import PipelineCommand, print_report
 from ottla.pipeline.operations.doctor import Finding, Subject, examine
 
 
@@ -91,7 +91,7 @@ def doctor(
         if not as_json:
             click.echo(line(finding))
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_report([asdict(finding) for finding in findings])
     failed = sum(not finding.ok for finding in findings)
     if failed:
         raise OperatorError(f"{failed} of {counted(len(findings), 'check')} failed")

@@ -16,6 +16,7 @@ from ottla.cli.command import Command, print_json
 from ottla.common.errors import OperatorError, OttlaError
 from ottla.pipeline.model.failure import JAVA_DIED
 
+_REPORTED = "ottla.pipeline.cli.pipeline_command.reported"
 _UNREACHABLE = frozenset(
     {errno.ECONNREFUSED, errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
 )
@@ -39,6 +40,15 @@ class PipelineCommand(Command):
         except click.UsageError as error:
             _print_error(ctx, error.format_message(), error.exit_code)
             raise
+
+
+def print_report(report: Any) -> None:
+    """Print the result of a command that may fail all the same, such as checks of which some failed.
+
+    The result has the reasons then, and no error object follows it: standard output stays one document.
+    """
+    print_json(report)
+    click.get_current_context().meta[_REPORTED] = True
 
 
 def retriable(error: OttlaError) -> OttlaError:
@@ -69,6 +79,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _print_error(ctx: click.Context, message: str, exit_code: int) -> None:
-    if ctx.params.get("as_json"):
+    if ctx.params.get("as_json") and not ctx.meta.get(_REPORTED):
         indent = None if ctx.params.get("schedule") else 2
         print_json({"error": message, "exit_code": exit_code, "retriable": exit_code == 1}, indent=indent)

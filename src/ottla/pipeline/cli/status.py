@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import CLIENT_ID, connection_options, json_option, print_json, print_table, security
+from ottla.cli.command import CLIENT_ID, connection_options, json_option, print_table, security
 from ottla.common.durations import duration_text
 from ottla.pipeline.cli.options import TableLocation, catalog_option
-from ottla.pipeline.cli.pipeline_command import PipelineCommand
+from ottla.pipeline.cli.pipeline_command import PipelineCommand, print_report
 from ottla.pipeline.spark.session import require_lake
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def status(
         security=security(),
     )
     if as_json:
-        print_json([one.to_json() for one in found])
+        print_report([one.to_json() for one in found])
     elif not found or any(one.error is None or one.partitions for one in found):
         columns = DETAILS if by_partition else SUMMARY
         rows = [row for one in found for row in table_rows(one, len(columns), by_partition=by_partition)]
