@@ -334,7 +334,10 @@ def test_a_record_of_the_year_10000_goes_to_the_dead_letters(
     summary = load_topic()
     assert (summary.rows, summary.dead_letters) == (1, 1)
     letters = DeltaTarget(table).dead_letters()
-    assert summary.notes == [f"1 record that the table can't store went to {letters.location}, with the reason of each"]
+    assert summary.notes == [
+        f"1 record that the table can't store went to {letters.location}, with the reason of each",
+        "reasons of dead letters: timestamp N is not within the years N to N (1)",
+    ]
     assert loaded(table) == [b"good"]
     register_tables(spark, [letters])
     found = run_sql(spark, "select offset, timestamp_ms, value, reason from _dead_letters").to_pylist()

@@ -250,7 +250,7 @@ TABLE: list[Line] = [
         ((READ, GROUP, "s"), NO_GROUP),
         ((DESCRIBE, TOPIC, "t"), NO_TOPIC),
     ),
-    line(lambda _: ShareGroupDescribeRequest(group_ids=["s"]), 1, ((DESCRIBE, GROUP, "s"), NO_GROUP)),
+    line(lambda _: ShareGroupDescribeRequest(group_ids=["none"]), 1, ((DESCRIBE, GROUP, "none"), NO_GROUP)),
     line(
         lambda _: DescribeShareGroupOffsetsRequest(
             groups=[DescribeShareGroupOffsetsRequestGroup(group_id="s", topics=None)]

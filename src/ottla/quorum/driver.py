@@ -210,6 +210,8 @@ class QuorumDriver:
         self._state.open()
         try:
             log = self._log = open_metadata_log(self._runtime, self._local.data_dir, self._local.log_config)
+            if self._network is not None:
+                log.drop_unknown_epochs()
             was_empty = log.end_offset == 0
             parts = self._parts = self._read(log, own)
             self._take_up(parts)

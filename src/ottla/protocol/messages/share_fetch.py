@@ -73,7 +73,7 @@ class PartitionData:
     acknowledge_error_code: int = f(INT16, "0+")
     acknowledge_error_message: str | None = f(STRING, "0+", nullable="0+", default=None)
     current_leader: LeaderIdAndEpoch = f(LeaderIdAndEpoch, "0+")
-    records: Buffer | None = f(RECORDS, "0+", nullable="0+")
+    records: Buffer = f(RECORDS, "0+", default=b"")
     acquired_records: list[AcquiredRecords] = f(array(AcquiredRecords), "0+")
 
 
