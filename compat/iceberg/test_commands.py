@@ -166,7 +166,7 @@ def test_unavailable_catalog(lake: Lake, catalog: CatalogProcess) -> None:
             ["vacuum", "--table", lake.name],
         ):
             done = run(*arguments, "--catalog", catalog.url)
-            assert done.returncode == 2, (arguments, done.stderr)
+            assert done.returncode == 1, (arguments, done.stderr)  # a retry may help
             [line] = done.stderr.splitlines()
             assert f"the catalog at {catalog.url.removeprefix('http://')} can't be reached: Connection refused" in line
             assert done.stdout == ""
