@@ -163,4 +163,4 @@ def test_pipeline_without_its_extra_is_one_sentence() -> None:
     command = [sys.executable, "-c", WITHOUT_PYARROW, "pipeline", "vacuum", "--table", "lake"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert re.fullmatch(r"ottla: the pipeline needs .*pyarrow.*: run .*'ottla\[pipeline\]'`\n", done.stderr)
+    assert re.fullmatch(r"ottla: the pipeline needs .*pyarrow.*: run .*'ottla\[lake\]'`\n", done.stderr)

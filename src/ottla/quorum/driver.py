@@ -37,7 +37,13 @@ from ottla.quorum.config import LocalReplica, QuorumConfig
 from ottla.quorum.control import KRAFT_VERSION
 from ottla.quorum.follower_log import FollowerLog
 from ottla.quorum.leader_log import LeaderLog
-from ottla.quorum.metadata_log import CATCHING_UP_FILE, ElectionStateDamage, ReplicaLog, open_metadata_log
+from ottla.quorum.metadata_log import (
+    CATCHING_UP_FILE,
+    ElectionStateDamage,
+    ReplicaLog,
+    drop_unknown_epochs,
+    open_metadata_log,
+)
 from ottla.quorum.no_peers import NoPeers
 from ottla.quorum.opening import bootstrap_voter, read_log
 from ottla.quorum.phases import CLOSED, DRAINING, FOLLOWING, LEADING, OPENING, RUNNING, TAKING_OVER, ReplicaState
@@ -211,7 +217,7 @@ class QuorumDriver:
         try:
             log = self._log = open_metadata_log(self._runtime, self._local.data_dir, self._local.log_config)
             if self._network is not None:
-                log.drop_unknown_epochs()
+                drop_unknown_epochs(log, self._runtime.disk)
             was_empty = log.end_offset == 0
             parts = self._parts = self._read(log, own)
             self._take_up(parts)

@@ -200,32 +200,6 @@ class ReplicaLog:
         """Drop everything from `offset` on, durably. Raises KafkaError."""
         self._log.truncate_to(offset)
 
-    def drop_unknown_epochs(self) -> None:
-        """Truncate the log before the first batch of an epoch above that of an intact `quorum-state`; at a start.
-
-        A replica writes an epoch there before it appends a batch of it. So a later epoch is damage, which no CRC
-        covers, and with it the replica would refuse every leader. Other replicas have the batch: not for a single
-        voter. Raises OSError, KafkaError.
-        """
-        try:
-            stored = self.read_election_state()
-        except ElectionStateDamage:
-            return
-        if stored is None or self.last_epoch <= stored.leader_epoch:
-            return
-        offset = self.end_offset_of_epoch(stored.leader_epoch).end_offset
-        logger.error(
-            "%s has epoch %s at offset %s, above epoch %s of %s, which is damage; the log is truncated there",
-            self.directory,
-            self.last_epoch,
-            offset,
-            stored.leader_epoch,
-            QUORUM_STATE,
-        )
-        self._disk.write_atomic(f"{self.directory}/{CATCHING_UP_FILE}", encode_catching_up(stored.leader_epoch))
-        self.must_catch_up = True
-        self._log.truncate_to(offset)
-
     def request_flush(self, pool: BlockingPool, done: FlushDone) -> None:
         """Call `done(None)` once all appended batches are on disk; requests during a sync share the next one.
 
@@ -477,6 +451,33 @@ def open_metadata_log(runtime: NodeRuntime, data_dir: str, config: MetadataLogCo
             "offsets; restore the missing .checkpoint file from a backup of the data directory"
         )
     return metadata_log
+
+
+def drop_unknown_epochs(log: ReplicaLog, disk: Disk) -> None:
+    """Truncate a log before the first batch of an epoch above that of an intact `quorum-state`; at a start.
+
+    A replica writes an epoch there before it appends a batch of it. So a later epoch is damage, which no CRC covers,
+    and with it the replica would refuse every leader. Other replicas have the batch: not for a single voter. Raises
+    OSError, KafkaError.
+    """
+    try:
+        stored = log.read_election_state()
+    except ElectionStateDamage:
+        return
+    if stored is None or log.last_epoch <= stored.leader_epoch:
+        return
+    offset = log.end_offset_of_epoch(stored.leader_epoch).end_offset
+    logger.error(
+        "%s has epoch %s at offset %s, above epoch %s of %s, which is damage; the log is truncated there",
+        log.directory,
+        log.last_epoch,
+        offset,
+        stored.leader_epoch,
+        QUORUM_STATE,
+    )
+    disk.write_atomic(f"{log.directory}/{CATCHING_UP_FILE}", encode_catching_up(stored.leader_epoch))
+    log.must_catch_up = True
+    log.truncate_to(offset)
 
 
 def _ends_before(log: Log, snapshot: SnapshotId) -> bool:
