@@ -274,6 +274,9 @@ def transaction_version(image: MetadataImage) -> int:
     return image.features.get(TRANSACTION_VERSION, 0)
 
 
+SHARE_GROUPS_DISABLED = "Share groups are not enabled on this cluster: raise the feature share.version."
+
+
 def share_groups_enabled(image: MetadataImage) -> bool:
     """Return whether the finalized level of `share.version` is at least 1 (KIP-932)."""
     return image.features.get(SHARE_VERSION, 0) >= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.metadata.image import SHARE_GROUPS_DISABLED
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -13,7 +14,7 @@ from ottla.protocol.messages.alter_share_group_offsets import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import request_context
-from ottla.server.handlers.groups.share_protocol import SHARE_PROTOCOL_DISABLED, share_groups
+from ottla.server.handlers.groups.share_protocol import share_groups
 from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, guard_items
@@ -28,7 +29,7 @@ def handle(
     groups = share_groups(context)
     if groups is None:
         return AlterShareGroupOffsetsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=SHARE_PROTOCOL_DISABLED
+            error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=SHARE_GROUPS_DISABLED
         )
     groups.alter_offsets(request_context(request), message, request.answer_with)
     return None

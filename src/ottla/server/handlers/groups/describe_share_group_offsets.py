@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.metadata.image import SHARE_GROUPS_DISABLED
 from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -19,7 +20,7 @@ from ottla.protocol.messages.describe_share_group_offsets import (
 )
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
-from ottla.server.handlers.groups.share_protocol import SHARE_PROTOCOL_DISABLED, share_groups
+from ottla.server.handlers.groups.share_protocol import share_groups
 from ottla.server.requests.api import SchemaApi
 from ottla.server.requests.authorization import DENIED_TEXT, RequiredPermission, split_allowed
 from ottla.server.requests.guards import Items, amend, group_denied, guard_items
@@ -35,7 +36,7 @@ def handle(
     """Pass the request to the group coordinator, unless share groups are disabled."""
     groups = share_groups(context)
     if groups is None:
-        return error_response(message, ErrorCode.UNSUPPORTED_VERSION, SHARE_PROTOCOL_DISABLED)
+        return error_response(message, ErrorCode.UNSUPPORTED_VERSION, SHARE_GROUPS_DISABLED)
     groups.describe_offsets(message, request.answer_with)
     return None
 

@@ -16,7 +16,7 @@ from typing import Any
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.common.kafka.share_keys import parse_coordinator_key
-from ottla.metadata.image import share_groups_enabled
+from ottla.metadata.image import SHARE_GROUPS_DISABLED, share_groups_enabled
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.coordination.coordinator_host import CoordinatorHost, CoordinatorType
@@ -28,7 +28,6 @@ from ottla.server.requests.guards import amend
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division, itself
 
-_SHARE_DISABLED = "Share groups are not enabled on this cluster."
 _FIRST_BATCHED_VERSION = 4
 _FIRST_VERSION_WITH_SHARE = 6
 
@@ -51,7 +50,7 @@ def handle(context: GroupContext, request: Request, message: FindCoordinatorRequ
 def _find_share(context: GroupContext, request: Request, keys: Sequence[str]) -> FindCoordinatorResponse | None:
     """Invalid keys are answered at once, and the others after them."""
     if not share_groups_enabled(context.metadata.image):
-        return _answer(True, [_failed(key, ErrorCode.INVALID_REQUEST, _SHARE_DISABLED) for key in keys])
+        return _answer(True, [_failed(key, ErrorCode.INVALID_REQUEST, SHARE_GROUPS_DISABLED) for key in keys])
     valid: list[str] = []
     invalid: list[Coordinator] = []
     for key in keys:

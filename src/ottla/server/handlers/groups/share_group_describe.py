@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.metadata.image import SHARE_GROUPS_DISABLED
 from ottla.protocol.messages.share_group_describe import (
     DescribedGroup,
     Member,
@@ -15,7 +16,7 @@ from ottla.protocol.messages.share_group_describe import (
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import described_groups, request_context
-from ottla.server.handlers.groups.share_protocol import SHARE_PROTOCOL_DISABLED, share_groups
+from ottla.server.handlers.groups.share_protocol import share_groups
 from ottla.server.requests.api import SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.guards import Items, group_denied, guard_items
@@ -29,7 +30,7 @@ def handle(
     """Pass the request to the group coordinator, unless share groups are disabled."""
     groups = share_groups(context)
     if groups is None:
-        return error_response(message, ErrorCode.UNSUPPORTED_VERSION, SHARE_PROTOCOL_DISABLED)
+        return error_response(message, ErrorCode.UNSUPPORTED_VERSION, SHARE_GROUPS_DISABLED)
 
     def described(steps: Generator[None, None, ShareGroupDescribeResponse]) -> None:
         wanted = message.include_authorized_operations

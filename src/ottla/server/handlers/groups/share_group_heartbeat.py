@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.metadata.image import SHARE_GROUPS_DISABLED
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.groups.context import GroupContext
 from ottla.server.handlers.groups.group_requests import request_context
-from ottla.server.handlers.groups.share_protocol import SHARE_PROTOCOL_DISABLED, share_groups
+from ottla.server.handlers.groups.share_protocol import share_groups
 from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
@@ -21,7 +22,7 @@ def handle(
     groups = share_groups(context)
     if groups is None:
         return ShareGroupHeartbeatResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=SHARE_PROTOCOL_DISABLED
+            error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=SHARE_GROUPS_DISABLED
         )
     groups.heartbeat(request_context(request), message, request.answer_with)
     return None

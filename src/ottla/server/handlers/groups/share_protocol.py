@@ -10,8 +10,6 @@ from ottla.server.handlers.groups.context import GroupContext
 if TYPE_CHECKING:
     from ottla.server.coordination.share_groups import ShareGroupService
 
-SHARE_PROTOCOL_DISABLED = "Share groups are not enabled on this cluster: share.version is 0."
-
 
 def share_groups(context: GroupContext) -> ShareGroupService | None:
     """Return the share groups of this broker, None if they are not enabled."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.common.config.broker_configs import BrokerConfig
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.platform.channel import Channel
-from ottla.metadata.image import share_groups_enabled
+from ottla.metadata.image import SHARE_GROUPS_DISABLED, share_groups_enabled
 from ottla.metadata.publisher import MetadataPublisher
 from ottla.metrics.registry import MetricsRegistry
 from ottla.replica.purgatory import Purgatory
@@ -72,7 +72,10 @@ class SharePartitionContext:
     def check_enabled(self) -> None:
         """Raise KafkaError UNSUPPORTED_VERSION unless the cluster has share groups."""
         if not share_groups_enabled(self._publisher.image):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The feature share.version is not enabled.")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                SHARE_GROUPS_DISABLED,
+            )
 
     @property
     def partitions(self) -> SharePartitions:

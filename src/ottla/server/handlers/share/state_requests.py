@@ -7,14 +7,13 @@ from typing import Any
 
 from ottla.common.errors import ErrorCode
 from ottla.common.kafka.acl import AclOperation, ResourceType
+from ottla.metadata.image import SHARE_GROUPS_DISABLED
 from ottla.protocol.registry import ApiKey
 from ottla.server.handlers.share.context import ShareContext
 from ottla.server.requests.api import ErrorResponse, SchemaApi
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
 from ottla.server.requests.stepped import Division
-
-DISABLED = "Share groups are not enabled on this cluster: raise the feature share.version."
 
 
 def state_api(
@@ -28,7 +27,7 @@ def state_api(
 
     def handle(context: ShareContext, request: Request, message: Any) -> object | None:
         if not context.enabled:
-            return error_response(message, ErrorCode.UNSUPPORTED_VERSION, DISABLED)
+            return error_response(message, ErrorCode.UNSUPPORTED_VERSION, SHARE_GROUPS_DISABLED)
         context.groups.coordination.coordinator.answer(message, request.answer_with)
         return None
 
