@@ -132,10 +132,14 @@ def ask(port: int, key: ApiKey, message: object) -> Any:
 
 
 def quorum(port: int) -> DescribeQuorumPartitionResponse:
+    """Retried: during an election the broker has no controller to ask."""
     topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumPartition()])
-    response = ask(port, ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=[topic]))
-    found: DescribeQuorumPartitionResponse = response.topics[0].partitions[0]
-    return found
+
+    def partitions() -> list[DescribeQuorumPartitionResponse]:
+        response = ask(port, ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=[topic]))
+        return [partition for each in response.topics for partition in each.partitions]
+
+    return eventually(partitions, "a response of the active controller")[0]
 
 
 def all_fetch(found: DescribeQuorumPartitionResponse) -> bool:

@@ -23,11 +23,11 @@ from ottla.cli.command import Command
 from ottla.common.errors import OperatorError
 from ottla.pipeline import cli
 from ottla.pipeline.cli.load import summary_text
-from ottla.pipeline.cli.pipeline_command import retriable
 from ottla.pipeline.cli.sql import SMALL_RESULT_ROWS, duckdb_hint, sql
 from ottla.pipeline.load.driver import LoadSummary
 from ottla.pipeline.model.plan import LoadPlan, OffsetRange
 from ottla.pipeline.model.results import ResultFile, as_records, printable, write_csv
+from ottla.pipeline.model.retriable import as_retriable
 from ottla.pipeline.operations.progress import ProgressLine, progress_text
 from ottla.pipeline.sinks.delta import DeltaTarget
 from ottla.pipeline.spark import session
@@ -108,7 +108,7 @@ def test_error_of_operator_is_json_object_too(tmp_path: Path) -> None:
 def test_unreachable_store_is_retriable(cause: Exception | None, is_retriable: bool) -> None:
     error = OperatorError("the table can't be read")
     error.__cause__ = cause
-    assert isinstance(retriable(error), OperatorError) is not is_retriable
+    assert isinstance(as_retriable(error), OperatorError) is not is_retriable
 
 
 @pytest.mark.parametrize(

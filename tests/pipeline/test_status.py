@@ -169,6 +169,7 @@ def test_a_table_of_another_tool(tmp_path: Path, cluster: Any) -> None:
         "last_load_ms": None,
         "partitions": [],
         "error": None,
+        "retriable": False,
     }
 
 

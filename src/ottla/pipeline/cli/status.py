@@ -63,7 +63,7 @@ def status(
     the oldest record that is not loaded, and the rows and dead letters of the table. With --partitions or --json: the
     same for each partition, with the offset in the table and the end of the partition. A table that cannot be read, or
     was rolled back behind its newest load (which has no lag then), is listed with the reason, beside the others. The
-    exit code is then 1, or 2 if this applies to all tables.
+    exit code is then 1, or 2 if this applies to all tables and a retry can't help.
     """
     require_lake()
     from ottla.pipeline.operations.status import locate_tables, raise_unreadable, statuses

@@ -26,6 +26,7 @@ from ottla.common.kafka.ids import uuid_to_string
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.model.plan import app_id
+from ottla.pipeline.model.retriable import as_retriable
 from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.open_table import found_format, open_table
 from ottla.pipeline.sinks.table import Table
@@ -69,6 +70,8 @@ class TableStatus:
     error: str | None = None
     """Reason why the table can't be read (all else is unknown then), or that it was rolled back below its newest
     load."""
+    retriable: bool = False
+    """Whether a retry may succeed: the catalog or store of the table can't be reached."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -295,7 +298,8 @@ def statuses(
         except BrokerUnreachable:
             raise
         except OttlaError as error:
-            reason = str(error)
+            is_retriable = as_retriable(error).exit_code != OperatorError.exit_code
+            return TableStatus(location, None, None, error=str(error), retriable=is_retriable)
         return TableStatus(location, None, None, error=reason)
 
     with Cluster(bootstrap_servers, client_id=client_id, security=security) as cluster:
@@ -311,13 +315,14 @@ def locate_tables(places: Sequence[str | os.PathLike[str]], catalog_url: str | N
 
 
 def raise_unreadable(found: Sequence[TableStatus]) -> None:
-    """Raise OttlaError when a table has an error, OperatorError when each of them has one."""
+    """Raise OttlaError when a table has an error, OperatorError when each of them has one that a retry can't fix."""
     errors = [one.error for one in found if one.error is not None]
-    is_readable = any(one.error is not None and one.version is not None for one in found)
     if not errors:
         return
-    if len(errors) == len(found) == 1:
-        raise OperatorError(errors[0])
-    raise (OperatorError if len(errors) == len(found) else OttlaError)(
+    kind = OperatorError if len(errors) == len(found) and not any(one.retriable for one in found) else OttlaError
+    if len(found) == 1:
+        raise kind(errors[0])
+    is_readable = any(one.error is not None and one.version is not None for one in found)
+    raise kind(
         f"{len(errors)} of {len(found)} tables can't be {'trusted' if is_readable else 'read'}: {'; '.join(errors)}"
     )
