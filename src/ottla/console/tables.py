@@ -93,7 +93,11 @@ class TableIndex:
             for location in found
         }
         kept = sorted(names)[:MAX_TABLES]
-        places = {name: TablePlace(names[name], found[names[name]]) for name in kept}
+        failures = {name: found[names[name]] for name in kept}
+        places = {
+            name: TablePlace(names[name], None if failure is None else str(failure))
+            for name, failure in failures.items()
+        }
         return TableList(places, len(names) - len(kept))
 
     def owners(self, name: str, *, may_read: bool) -> TopicOwners | None:

@@ -77,9 +77,9 @@ class TableStatus:
         return asdict(self)
 
 
-def find_tables(location: str | os.PathLike[str]) -> dict[str, str | None]:
+def find_tables(location: str | os.PathLike[str]) -> dict[str, OperatorError | None]:
     """The table in a directory or object store, or all tables below it that are not inside another, in order; an
-    unreadable directory is returned with the reason, as it may be a table. Raises OperatorError when there is none."""
+    unreadable directory is returned with the error, as it may be a table. Raises OperatorError when there is none."""
     store = open_store(location)
     if not store.exists():
         if os.path.lexists(location):
@@ -91,15 +91,17 @@ def find_tables(location: str | os.PathLike[str]) -> dict[str, str | None]:
     return found
 
 
-def _tables_below(store: Store) -> Iterable[tuple[str, str | None]]:
+def _tables_below(store: Store) -> Iterable[tuple[str, OperatorError | None]]:
     try:
         is_table = found_format(store) is not None
         names = [] if is_table else store.directories()
     except OperatorError as error:
-        yield store.location, str(error)
+        yield store.location, error
         return
     except OSError as error:
-        yield store.location, f"{store.location} can't be searched for tables: {os_reason(error)}"
+        found = OperatorError(f"{store.location} can't be searched for tables: {os_reason(error)}")
+        found.__cause__ = error
+        yield store.location, found
         return
     if is_table:
         yield store.location, None
@@ -279,7 +281,7 @@ def row_counts(table: Table) -> dict[TopicPartition, int] | None:
 
 
 def statuses(
-    found: Mapping[str, str | None],
+    found: Mapping[str, OperatorError | None],
     bootstrap_servers: str,
     *,
     catalog_url: str | None = None,
@@ -291,27 +293,31 @@ def statuses(
     with its error and the others are still shown. The cluster is asked once a table was read. Raises BrokerUnreachable.
     """
 
-    def status(cluster: Cluster, view: Callable[[], ClusterView], location: str, reason: str | None) -> TableStatus:
+    def status(
+        cluster: Cluster, view: Callable[[], ClusterView], location: str, failure: OttlaError | None
+    ) -> TableStatus:
         try:
-            if reason is None:
+            if failure is None:
                 return table_status(open_table(location, catalog_url=catalog_url), cluster, isolation, view)
         except BrokerUnreachable:
             raise
         except OttlaError as error:
-            is_retriable = as_retriable(error).exit_code != OperatorError.exit_code
-            return TableStatus(location, None, None, error=str(error), retriable=is_retriable)
-        return TableStatus(location, None, None, error=reason)
+            failure = error
+        is_retriable = as_retriable(failure).exit_code != OperatorError.exit_code
+        return TableStatus(location, None, None, error=str(failure), retriable=is_retriable)
 
     with Cluster(bootstrap_servers, client_id=client_id, security=security) as cluster:
         view = functools.cache(lambda: ClusterView.of(cluster))
-        return [status(cluster, view, location, reason) for location, reason in found.items()]
+        return [status(cluster, view, location, failure) for location, failure in found.items()]
 
 
-def locate_tables(places: Sequence[str | os.PathLike[str]], catalog_url: str | None = None) -> dict[str, str | None]:
+def locate_tables(
+    places: Sequence[str | os.PathLike[str]], catalog_url: str | None = None
+) -> dict[str, OperatorError | None]:
     """The tables of `find_tables` at all places; with a catalog the places are table names. Raises OperatorError."""
     if catalog_url is not None:
         return dict.fromkeys(map(str, places))
-    return {location: reason for place in places for location, reason in find_tables(place).items()}
+    return {location: failure for place in places for location, failure in find_tables(place).items()}
 
 
 def raise_unreadable(found: Sequence[TableStatus]) -> None:
