@@ -157,7 +157,7 @@ def _raise_for_position(code: int, group_id: str, topic: str, partition: int, me
     raise_for(code, f"offset of share group {group_id!r} in {topic}-{partition}", message)
 
 
-class ShareGroupService(ClusterService):
+class ShareGroupAdminService(ClusterService):
     """Share groups and their start offsets."""
 
     def describe(self, group_id: str) -> GroupDescription:
