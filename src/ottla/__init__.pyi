@@ -2,6 +2,7 @@ from ottla.api.admin import Admin as Admin
 from ottla.api.async_consumer import AsyncConsumer as AsyncConsumer
 from ottla.api.async_legacy_consumer import AsyncLegacyConsumer as AsyncLegacyConsumer
 from ottla.api.async_producer import AsyncProducer as AsyncProducer
+from ottla.api.async_share_consumer import AsyncShareConsumer as AsyncShareConsumer
 from ottla.api.asynchronous import AsyncAdmin as AsyncAdmin
 from ottla.api.asynchronous import AsyncSimpleConsumer as AsyncSimpleConsumer
 from ottla.api.consumer import Consumer as Consumer
@@ -14,6 +15,8 @@ from ottla.api.messages import Record as Record
 from ottla.api.producer import Producer as Producer
 from ottla.api.records import ProducerRecord as ProducerRecord
 from ottla.api.records import RecordMetadata as RecordMetadata
+from ottla.api.share_consumer import Job as Job
+from ottla.api.share_consumer import ShareConsumer as ShareConsumer
 from ottla.api.simple_consumer import Fetched as Fetched
 from ottla.api.simple_consumer import SimpleConsumer as SimpleConsumer
 from ottla.api.streams import Streams as Streams

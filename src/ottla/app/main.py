@@ -49,6 +49,7 @@ MOUNTED = {
     ),
     "search": LazyCommand("ottla.cli.search", "search", "Find records of a topic by a query."),
     "security": LazyCommand("ottla.cli.security", "security", "Create TLS keys, certificates and settings."),
+    "share": LazyCommand("ottla.cli.share", "share", "Manage and consume share groups (queues)."),
     "top": LazyCommand("ottla.cli.top", "top", "Show the activity of a cluster, refreshed."),
     "topic": LazyCommand("ottla.cli.topic", "topic", "Manage topics."),
     "txn": LazyCommand("ottla.cli.txn", "txn", "Manage transactions."),

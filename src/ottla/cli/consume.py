@@ -153,9 +153,9 @@ def consume(
     if group_id is None:
         with RecordConsumer(bootstrap_server, starts, security=security(), **settings) as consumer:
             if batch_format is None:
-                _print(_formatted(consumer.batches(**limits), formatter))
+                print_texts(_formatted(consumer.batches(**limits), formatter))
             else:
-                _print(consumer.rendered(batch_format.template_of, batch_format.null, **limits))
+                print_texts(consumer.rendered(batch_format.template_of, batch_format.null, **limits))
         return
     from ottla.client.librdkafka.group_consumer import GroupConsumer
     from ottla.client.librdkafka.message_text import make_renderer
@@ -169,9 +169,9 @@ def consume(
         **settings,
     ) as member:
         if batch_format is None:
-            _print(_formatted(member.batches(**limits), formatter))
+            print_texts(_formatted(member.batches(**limits), formatter))
         else:
-            _print(member.rendered(make_renderer(*batch_format), **limits))
+            print_texts(member.rendered(make_renderer(*batch_format), **limits))
 
 
 def _formatted(batches: Iterable[list[ConsumedRecord]], formatter: Formatter) -> Iterator[bytes]:
@@ -179,7 +179,7 @@ def _formatted(batches: Iterable[list[ConsumedRecord]], formatter: Formatter) ->
         yield b"".join([formatter(record) for record in records])
 
 
-def _print(texts: Iterable[Buffer]) -> None:
+def print_texts(texts: Iterable[Buffer]) -> None:
     """Write each text to standard output before the next one is requested: then its offsets may be committed."""
     output = sys.stdout.buffer
     with ended_by_reader():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,15 +18,14 @@ from ottla.cli.command import (
     print_json,
     print_table,
 )
-from ottla.cli.offset_reset import OffsetReset, Target
-from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
-from ottla.cli.times import parse_duration, parse_timestamp
+from ottla.cli.group_views import delete_groups, group_state_json, print_members, summary_text
+from ottla.cli.offset_reset import parse_target, plan_reset, target_options
+from ottla.cli.positions import METAVAR, Selection, parse_selection
 from ottla.common.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.client.admin.cluster import Cluster
     from ottla.client.views.group_positions import GroupPosition
-    from ottla.client.wire.model import GroupDescription, GroupMember
 
 STATES = ("Empty", "Assigning", "Reconciling", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
 TYPES = ("classic", "consumer")
@@ -50,7 +48,7 @@ def group() -> None:
 @click.option(
     "--type",
     "types",
-    type=click.Choice(TYPES, case_sensitive=False),
+    type=click.Choice((*TYPES, "share"), case_sensitive=False),
     multiple=True,
     help="Group type; may be repeated.",
 )
@@ -98,26 +96,29 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, 
     )
 )
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, shell_complete=complete_group)
-@click.option("--all", "all_groups", is_flag=True, help="All groups of the cluster.")
+@click.option("--all", "all_groups", is_flag=True, help="All consumer groups of the cluster.")
 @json_option
 @connection_options
 def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootstrap_server: str) -> None:
     """Show committed offsets and lag.
 
     For each partition: committed offset, end (high watermark), lag, and the owner. A partition without a committed
-    offset has neither offset nor lag.
+    offset has neither offset nor lag. For share groups: `ottla share describe`.
     """
     from ottla.client.views.group_positions import group_positions
 
     if bool(group_ids) == all_groups:
         raise click.UsageError("give group ids or --all")
     with open_cluster(bootstrap_server) as cluster:
-        wanted = [each.group_id for each in cluster.groups.find()] if all_groups else list(dict.fromkeys(group_ids))
+        if all_groups:
+            wanted = [each.group_id for each in cluster.groups.find() if each.group_type in (None, *TYPES)]
+        else:
+            wanted = list(dict.fromkeys(group_ids))
         described = [group_positions(cluster, group_id) for group_id in wanted]
     if as_json:
         print_json(
             [
-                {**_state_json(found), "partitions": [_partition_row(each) for each in positions]}
+                {**group_state_json(found), "partitions": [_partition_row(each) for each in positions]}
                 for found, positions in described
             ]
         )
@@ -125,9 +126,7 @@ def describe(group_ids: tuple[str, ...], all_groups: bool, as_json: bool, bootst
     for number, (found, positions) in enumerate(described):
         if number:
             click.echo()
-        click.echo(
-            f"Group {found.group_id}, {found.group_type}, {found.state}, {counted(len(found.members), 'member')}"
-        )
+        click.echo(summary_text(found))
         columns = ("topic", "partition", "offset", "end", "lag", "member", "client_id", "host")
         print_table(
             tuple(column.replace("_", " ") for column in columns),
@@ -162,50 +161,7 @@ def members(group_id: str, as_json: bool, bootstrap_server: str) -> None:
     """
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.groups.describe(group_id)
-    if as_json:
-        print_json(
-            [
-                {
-                    "member": member.member_id,
-                    "instance_id": member.instance_id,
-                    "client_id": member.client_id,
-                    "host": member.host,
-                    "protocol": member.protocol,
-                    "member_epoch": member.member_epoch,
-                    "assignment": member.assignment,
-                    "target_assignment": member.target_assignment,
-                }
-                for member in found.members
-            ]
-        )
-        return
-    print_table(
-        ("member", "instance id", "client id", "host", "protocol", "epoch", "partitions", "assignment", "target"),
-        [
-            (
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.host,
-                member.protocol,
-                member.member_epoch,
-                sum(len(partitions) for partitions in member.assignment.values()),
-                _assignment_text(member.assignment),
-                None if member.target_assignment in (None, member.assignment) else _target_text(member),
-            )
-            for member in found.members
-        ],
-        right=("epoch", "partitions"),
-    )
-
-
-def _assignment_text(assignment: Mapping[str, Sequence[int]]) -> str:
-    words = [f"{topic}:{','.join(map(str, partitions))}" for topic, partitions in assignment.items()]
-    return " ".join(words) or "-"
-
-
-def _target_text(member: GroupMember) -> str:
-    return _assignment_text(member.target_assignment or {})
+    print_members(found, as_json=as_json)
 
 
 @group.command(examples=("ottla group state billing", "ottla group state billing --json"))
@@ -219,28 +175,11 @@ def state(group_id: str, as_json: bool, bootstrap_server: str) -> None:
     """
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.groups.describe(group_id)
-    values = _state_json(found)
+    values = group_state_json(found)
     if as_json:
         print_json(values)
         return
     print_table(("name", "value"), [(name.replace("_", " "), value) for name, value in values.items()])
-
-
-def _state_json(found: GroupDescription) -> dict[str, Any]:
-    from ottla.common.platform.endpoint import format_address
-
-    return {
-        "group": found.group_id,
-        "state": found.state,
-        "type": found.group_type,
-        "protocol_type": found.protocol_type or None,
-        "assignor": found.assignor,
-        "group_epoch": found.group_epoch,
-        "assignment_epoch": found.assignment_epoch,
-        "coordinator": format_address(found.coordinator.host, found.coordinator.port),
-        "coordinator_id": found.coordinator.node_id,
-        "members": len(found.members),
-    }
 
 
 @group.command(
@@ -256,18 +195,7 @@ def _state_json(found: GroupDescription) -> dict[str, Any]:
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
 @click.argument("topics", metavar=f"[{METAVAR}]...", nargs=-1, callback=parse_selection, shell_complete=complete_topic)
 @click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")
-@click.option("--to-earliest", is_flag=True, help="Reset to the log start offset.")
-@click.option("--to-latest", is_flag=True, help="Reset to the log end.")
-@click.option("--to-current", is_flag=True, help="Keep committed offsets; the log end where there is none.")
-@click.option("--to-offset", type=click.IntRange(min=0), help="Reset to this offset.")
-@click.option(
-    "--to-datetime", metavar="MS|ISO", help="Reset to the first record at or after this time; UTC without a zone."
-)
-@click.option(
-    "--by-duration", metavar="DURATION", help="Reset to the first record of this age or younger: 90s, 1d12h, PT30M."
-)
-@click.option("--shift-by", type=int, help="Number of offsets to move forward, or back if negative.")
-@click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run.")
+@target_options
 @json_option
 @connection_options
 def reset_offsets(
@@ -286,42 +214,18 @@ def reset_offsets(
     """
     from ottla.client.admin.groups import group_not_found
 
-    target = _parse_target(targets)
+    target = parse_target(targets)
     if bool(topics) == all_topics:
         raise click.UsageError("give topics, or --all-topics")
     with open_cluster(bootstrap_server) as cluster:
         _require_no_members(cluster, group_id)
         committed = {key: each.offset for key, each in cluster.groups.offsets(group_id).items()}
-        positions = sorted(committed) if all_topics else find_positions(cluster, topics)
-        if not positions:
+        reset = plan_reset(cluster, committed, topics, target)
+        if not reset.planned:
             raise group_not_found(group_id)
-        planned = OffsetReset(cluster, committed).plan(positions, target)
         if execute:
-            cluster.groups.commit_offsets(group_id, planned)
-    rows = [
-        (topic, partition, committed.get((topic, partition)), planned[topic, partition])
-        for topic, partition in positions
-    ]
-    if as_json:
-        columns = ("topic", "partition", "from", "to")
-        print_json({"executed": execute, "offsets": [dict(zip(columns, row, strict=True)) for row in rows]})
-        return
-    print_table(("topic", "partition", "from", "to"), rows, right=("partition", "from", "to"))
-    if not execute:
-        click.echo("Dry run: use --execute to apply the change.", err=True)
-
-
-def _parse_target(targets: Mapping[str, Any]) -> Target:
-    given = [(name, value) for name, value in targets.items() if value is not None and value is not False]
-    if len(given) != 1:
-        names = ", ".join("--" + name.replace("_", "-") for name in targets)
-        raise click.UsageError(f"give exactly one of {names}")
-    [(name, value)] = given
-    if name == "to_datetime":
-        value = parse_timestamp(value, "--to-datetime")
-    elif name == "by_duration":
-        value = parse_duration(value)
-    return Target(name, int(value))
+            cluster.groups.commit_offsets(group_id, reset.planned)
+    reset.print(executed=execute, as_json=as_json)
 
 
 def _require_no_members(cluster: Cluster, group_id: str) -> None:
@@ -393,22 +297,5 @@ def delete(
     wanted = list(dict.fromkeys(group_ids))
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(wanted)} with all committed offsets?", abort=True)
-    deleted: list[str] = []
-    failures: list[KafkaError] = []
     with open_cluster(bootstrap_server) as cluster:
-        for group_id in wanted:
-            try:
-                cluster.groups.delete(group_id)
-            except KafkaError as error:
-                if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not if_exists:
-                    failures.append(error)
-                continue
-            deleted.append(group_id)
-            if not as_json:
-                click.echo(f"Deleted group {group_id}.")
-    if as_json:
-        print_json({"deleted": deleted})
-    for failure in failures[:-1]:
-        click.echo(f"ottla: {failure}", err=True)
-    if failures:
-        raise failures[-1]
+        delete_groups(cluster, wanted, if_exists=if_exists, as_json=as_json)

@@ -1,16 +1,23 @@
-"""Offset planning of `ottla group reset-offsets` and its dry run: converts a target into offsets within the logs."""
+"""The commands `reset-offsets` of groups: options, offset planning within the logs, and the dry run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import click
+
+from ottla.cli.command import print_json, print_table
+from ottla.cli.positions import Selection, find_positions
+from ottla.cli.times import parse_duration, parse_timestamp
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.admin.cluster import Cluster
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Target(NamedTuple):
@@ -65,3 +72,69 @@ class OffsetReset:
                 ErrorCode.INVALID_REQUEST, f"--shift-by needs a committed offset, and {key[0]}-{key[1]} has none"
             )
         return self._committed[key]
+
+
+def target_options(function: F) -> F:
+    """The options of a target, and `--execute`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS = (
+    click.option("--to-earliest", is_flag=True, help="Reset to the log start offset."),
+    click.option("--to-latest", is_flag=True, help="Reset to the log end."),
+    click.option("--to-current", is_flag=True, help="Keep committed offsets; the log end where there is none."),
+    click.option("--to-offset", type=click.IntRange(min=0), help="Reset to this offset."),
+    click.option(
+        "--to-datetime", metavar="MS|ISO", help="Reset to the first record at or after this time; UTC without a zone."
+    ),
+    click.option(
+        "--by-duration",
+        metavar="DURATION",
+        help="Reset to the first record of this age or younger: 90s, 1d12h, PT30M.",
+    ),
+    click.option("--shift-by", type=int, help="Number of offsets to move forward, or back if negative."),
+    click.option("--execute", is_flag=True, help="Apply the change; the default is a dry run."),
+)
+
+
+def parse_target(targets: Mapping[str, Any]) -> Target:
+    """The target from the options, of which one must be given. Raises click.UsageError."""
+    given = [(name, value) for name, value in targets.items() if value is not None and value is not False]
+    if len(given) != 1:
+        names = ", ".join("--" + name.replace("_", "-") for name in targets)
+        raise click.UsageError(f"give exactly one of {names}")
+    [(name, value)] = given
+    if name == "to_datetime":
+        value = parse_timestamp(value, "--to-datetime")
+    elif name == "by_duration":
+        value = parse_duration(value)
+    return Target(name, int(value))
+
+
+class PlannedReset(NamedTuple):
+    """The offsets of a reset before and after it."""
+
+    committed: Mapping[TopicPartition, int]
+    planned: Mapping[TopicPartition, int]
+
+    def print(self, *, executed: bool, as_json: bool) -> None:
+        """Print the offsets as a table or as JSON, and that a dry run changed nothing."""
+        columns = ("topic", "partition", "from", "to")
+        rows = [(*key, self.committed.get(key), offset) for key, offset in self.planned.items()]
+        if as_json:
+            print_json({"executed": executed, "offsets": [dict(zip(columns, row, strict=True)) for row in rows]})
+            return
+        print_table(columns, rows, right=columns[1:])
+        if not executed:
+            click.echo("Dry run: use --execute to apply the change.", err=True)
+
+
+def plan_reset(
+    cluster: Cluster, committed: Mapping[TopicPartition, int], topics: Selection, target: Target
+) -> PlannedReset:
+    """Plan a reset of the selected partitions; without topics, of those with a committed offset. Raises KafkaError."""
+    positions = find_positions(cluster, topics) if topics else sorted(committed)
+    planned = OffsetReset(cluster, committed).plan(positions, target)
+    return PlannedReset(committed, {key: planned[key] for key in positions})

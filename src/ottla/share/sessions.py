@@ -53,17 +53,22 @@ class ShareSession:
 class ShareSessionCache:
     """Sessions of a broker."""
 
-    __slots__ = ("_by_connection", "_partition_count", "_sessions", "evictions")
+    __slots__ = ("_by_connection", "_by_group", "_partition_count", "_sessions", "evictions")
 
     def __init__(self) -> None:
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[int, dict[SessionKey, None]] = {}
+        self._by_group: dict[str, int] = {}
         self._partition_count = 0
         self.evictions = 0
         """Sessions that ended with their connection."""
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def has_group(self, group_id: str) -> bool:
+        """Return whether a member of the group has a session."""
+        return group_id in self._by_group
 
     def partition_count(self) -> int:
         """Number of partitions over all sessions."""
@@ -78,6 +83,7 @@ class ShareSessionCache:
         self.remove(key)
         session = self._sessions[key] = ShareSession(key, connection_id)
         self._by_connection.setdefault(connection_id, {})[key] = None
+        self._by_group[key[0]] = self._by_group.get(key[0], 0) + 1
         self._add(session, partitions)
         return session
 
@@ -127,6 +133,9 @@ class ShareSessionCache:
         if session is None:
             return
         self._partition_count -= len(session.partitions)
+        self._by_group[key[0]] -= 1
+        if not self._by_group[key[0]]:
+            del self._by_group[key[0]]
         of_connection = self._by_connection.get(session.connection_id)
         if of_connection is not None:
             of_connection.pop(key, None)

@@ -300,6 +300,11 @@ class SharePartition:
 
     # --- writes ----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write is in progress."""
+        return self._writing
+
     def begin_write(self) -> StateWrite | None:
         """Return the state to store now; None if a write is in progress or nothing changed."""
         if self._writing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -53,10 +53,14 @@ class ShareBroker:
             ShareGroupOperations(self.talk.runtime),
             persister,
             image=lambda: self.talk.image,
-            end_offset=lambda topic, partition: 100 if partition == 0 else None,
+            end_offsets=self.end_offsets,
             scheduler=asyncio.get_running_loop(),
             failures=self.failures,
         )
+
+    async def end_offsets(self, topic: str, partitions: Sequence[int]) -> Mapping[int, int]:
+        """Only partition 0 has a leader that answers."""
+        return {0: 100} if 0 in partitions else {}
 
     async def ask(self, send: Callable[..., None], *arguments: object) -> Any:
         """Send a request and return its response, after all work that it started."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.client.admin.quotas import QuotaService
     from ottla.client.admin.reassignments import ReassignmentService
     from ottla.client.admin.records import RecordService
+    from ottla.client.admin.share_groups import ShareGroupAdminService
     from ottla.client.admin.topics import TopicService
     from ottla.client.admin.transactions import TransactionService
     from ottla.client.admin.users import UserService
@@ -103,6 +104,8 @@ class Cluster:
     """Client metrics subscriptions."""
     groups: cached_property[GroupService] = _service("groups", "GroupService")
     """Groups and their committed offsets."""
+    share_groups: cached_property[ShareGroupAdminService] = _service("share_groups", "ShareGroupAdminService")
+    """Share groups and their start offsets."""
     transactions: cached_property[TransactionService] = _service("transactions", "TransactionService")
     """Transactions, their producers and coordinators."""
     brokers: cached_property[BrokerService] = _service("brokers", "BrokerService")

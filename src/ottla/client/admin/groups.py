@@ -60,12 +60,14 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 ASSIGNMENT_HEADER_BYTES = 2
 MAX_ASSIGNMENT_VERSION = 3
 DEAD = "Dead"
+OTHER_TYPE_TEXT = "is not a classic group."
+"""End of the brokers' message for a group of another type."""
 MEMBER_TYPES = {0: "classic", 1: "consumer"}
 
 
-def group_not_found(group_id: str) -> KafkaError:
+def group_not_found(group_id: str, *, kind: str = "group") -> KafkaError:
     """The error for a group that does not exist."""
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id!r} does not exist")
 
 
 def list_groups(connection: Connection, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
@@ -100,7 +102,7 @@ def _describe_consumer_group(connection: Connection, group_id: str, coordinator:
                 member_id=member.member_id,
                 instance_id=member.instance_id,
                 client_id=member.client_id,
-                host=_host(member.client_host),
+                host=host_of(member.client_host),
                 protocol=MEMBER_TYPES.get(member.member_type, CONSUMER_PROTOCOL_TYPE),
                 member_epoch=member.member_epoch,
                 assignment=_assignment(member.assignment),
@@ -149,6 +151,8 @@ def _describe_classic_group(connection: Connection, group_id: str, coordinator: 
     )
     for group in response.groups:
         if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not group.error_code and group.group_state == DEAD):
+            if (group.error_message or "").endswith(OTHER_TYPE_TEXT):
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} is not a consumer group")
             raise group_not_found(group_id)
         raise_for(group.error_code, f"group {group_id!r}", group.error_message)
         of_consumers = group.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -157,7 +161,7 @@ def _describe_classic_group(connection: Connection, group_id: str, coordinator: 
                 member_id=member.member_id,
                 instance_id=member.group_instance_id,
                 client_id=member.client_id,
-                host=_host(member.client_host),
+                host=host_of(member.client_host),
                 protocol="classic",
                 member_epoch=None,
                 assignment=decode_assignment(member.member_assignment) if of_consumers else {},
@@ -325,7 +329,7 @@ def _raise_for_position(code: int, group_id: str, topic: str, partition: int) ->
     raise_for(code, subject)
 
 
-def _host(client_host: str) -> str:
+def host_of(client_host: str) -> str:
     """The host without the slash that Java brokers prepend."""
     return client_host.removeprefix("/")
 

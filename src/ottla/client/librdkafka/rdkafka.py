@@ -169,6 +169,10 @@ class LibraryOutage:
         elif error.code() == LibraryError._ALL_BROKERS_DOWN:
             self._outage.failed(self._reason or str(error.str()))
 
+    def ended(self) -> None:
+        """The cluster has responded."""
+        self._outage.ended()
+
     def look(self, client: Any) -> None:
         """During an outage, check periodically whether it has ended; waits at most PROBE_TIMEOUT_S."""
         if not self._outage.lasts or time.monotonic() - self._probed_at < PROBE_INTERVAL_S:

@@ -275,7 +275,8 @@ class GroupListing(NamedTuple):
 class GroupMember(NamedTuple):
     """A member and the partitions it owns, by topic.
 
-    `protocol` is "classic" or "consumer"; epoch and target assignment are None in a classic group.
+    `protocol` is "classic", "consumer" or "share". The epoch is None in a classic group, and the target assignment in
+    all but a consumer group.
     """
 
     member_id: str
@@ -308,6 +309,15 @@ class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
+
+
+class ShareOffset(NamedTuple):
+    """Progress of a share group in a partition."""
+
+    start_offset: int
+    """Offset of the first record that is not finished."""
+    lag: int | None
+    """Records that are not finished; None if the broker did not send it (KIP-1226)."""
 
 
 class TransactionFilters(NamedTuple):

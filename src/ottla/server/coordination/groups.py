@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.common.errors import KafkaError
 from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.runtime import CoordinatorTimer
 from ottla.metadata.delta import MetadataChanges
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.coordinator.group.coordinator import GroupCoordinator
     from ottla.coordinator.group.shard import GroupCoordinatorShard
     from ottla.server.coordination.group_shards import GroupShards
+    from ottla.server.coordination.log_ends import LogEnds
     from ottla.server.coordination.share_groups import ShareGroupService
 
 OFFSETS_TOPIC = InternalTopic(
@@ -45,7 +45,16 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
     """Shards with groups; request handlers use `coordinator`."""
 
     CODE = "ottla.server.coordination.group_shards"
-    __slots__ = ("_config", "_host", "_new_partitions", "_publisher", "_shards", "_share_groups", "persister")
+    __slots__ = (
+        "_config",
+        "_host",
+        "_log_ends",
+        "_new_partitions",
+        "_publisher",
+        "_shards",
+        "_share_groups",
+        "persister",
+    )
 
     def __init__(
         self,
@@ -55,8 +64,10 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
         transactions: TransactionPartitions | None = None,
         *,
         persister: Callable[[], SharePersister],
+        log_ends: Callable[[], LogEnds],
     ) -> None:
-        """`transactions` verifies those that commit offsets; `persister` returns the access to share coordinators."""
+        """`transactions` verifies those that commit offsets; `persister` returns the access to share coordinators,
+        `log_ends` that to high watermarks, both for share groups."""
         self._config = config
         self._new_partitions = config.get_int(OFFSETS_TOPIC.partitions)
         self._host = host
@@ -64,6 +75,7 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
         self._shards: GroupShards | None = None
         self._share_groups: ShareGroupService | None = None
         self.persister = persister
+        self._log_ends = log_ends
         super().__init__(
             OFFSETS_TOPIC,
             host,
@@ -100,19 +112,11 @@ class GroupCoordination(CoordinatorHost["GroupCoordinatorShard"]):
                 ShareGroupOperations(self.runtime),
                 self.persister(),
                 image=lambda: self._publisher.image,
-                end_offset=self._end_offset,
+                end_offsets=self._log_ends().find,
                 scheduler=self._host.node_runtime.scheduler,
                 failures=self._host.failures,
             )
         return self._share_groups
-
-    def _end_offset(self, topic: str, partition: int) -> int | None:
-        """The high watermark of a partition that this broker leads."""
-        try:
-            found = self._host.replicas.find(topic, partition)
-        except KafkaError:
-            return None
-        return found.high_watermark if found.is_leader else None
 
     def _make_shard(
         self, _partition: int, registry: SnapshotRegistry, timer: CoordinatorTimer

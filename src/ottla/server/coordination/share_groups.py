@@ -71,8 +71,8 @@ KEYS_AT_ONCE = 1_000
 UNKNOWN = -1
 """Start offset, leader epoch or lag that is not known."""
 
-EndOffset = Callable[[str, int], int | None]
-"""Takes topic and partition; returns the high watermark, None if this broker does not know it."""
+EndOffsets = Callable[[str, Sequence[int]], Awaitable[Mapping[int, int]]]
+"""Takes a topic and partitions; returns the high watermarks that are known."""
 
 
 class ShareGroupService:
@@ -80,7 +80,7 @@ class ShareGroupService:
 
     __slots__ = (
         "_coordinator",
-        "_end_offset",
+        "_end_offsets",
         "_failures",
         "_image",
         "_operations",
@@ -96,7 +96,7 @@ class ShareGroupService:
         persister: SharePersister,
         *,
         image: Callable[[], MetadataImage],
-        end_offset: EndOffset,
+        end_offsets: EndOffsets,
         scheduler: Scheduler,
         failures: Failures,
     ) -> None:
@@ -104,7 +104,7 @@ class ShareGroupService:
         self._operations = operations
         self._persister = persister
         self._image = image
-        self._end_offset = end_offset
+        self._end_offsets = end_offsets
         self._scheduler = scheduler
         self._failures = failures
         self._tasks: set[asyncio.Task[None]] = set()
@@ -345,23 +345,11 @@ class ShareGroupService:
                 ]
                 read = [key for key in keys if key in stored]
                 found = dict(zip(read, await self._each(read, self._persister.summarize), strict=True))
-                row.partitions += [self._partition_row(asked_topic.topic_name, key, found.get(key)) for key in keys]
+                ends = await self._end_offsets(asked_topic.topic_name, [key.partition for key in read]) if read else {}
+                row.partitions += [_partition_row(key, found.get(key), ends.get(key.partition)) for key in keys]
                 await asyncio.sleep(0)  # other clients run between the parts of a long request
             response.topics.append(row)
         return response
-
-    def _partition_row(
-        self, topic: str, key: SharePartitionKey, found: ShareStateSummary | KafkaError | None
-    ) -> DescribeShareGroupOffsetsResponsePartition:
-        row = DescribeShareGroupOffsetsResponsePartition(partition_index=key.partition, start_offset=UNKNOWN)
-        if isinstance(found, KafkaError):
-            row.error_code, row.error_message = error_code(found), found.message or None
-        elif found is not None:
-            row.start_offset, row.leader_epoch = found.start_offset, found.leader_epoch
-            end = self._end_offset(topic, key.partition)
-            if end is not None and found.start_offset >= 0 and found.delivery_complete_count >= 0:
-                row.lag = max(0, end - found.start_offset - found.delivery_complete_count)
-        return row
 
     # -- requests to share coordinators --------------------------------------------------------------------------------
 
@@ -396,6 +384,19 @@ class ShareGroupService:
             await work
         except Exception as error:  # nothing awaits the task
             self._failures("share group", error)
+
+
+def _partition_row(
+    key: SharePartitionKey, found: ShareStateSummary | KafkaError | None, end: int | None
+) -> DescribeShareGroupOffsetsResponsePartition:
+    row = DescribeShareGroupOffsetsResponsePartition(partition_index=key.partition, start_offset=UNKNOWN)
+    if isinstance(found, KafkaError):
+        row.error_code, row.error_message = error_code(found), found.message or None
+    elif found is not None:
+        row.start_offset, row.leader_epoch = found.start_offset, found.leader_epoch
+        if end is not None and found.start_offset >= 0 and found.delivery_complete_count >= 0:
+            row.lag = max(0, end - found.start_offset - found.delivery_complete_count)
+    return row
 
 
 def _errors(keys: Iterable[SharePartitionKey], results: Iterable[object]) -> dict[SharePartitionKey, KafkaError]:

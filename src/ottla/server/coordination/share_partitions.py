@@ -1,8 +1,9 @@
 """Share partitions of the partitions that this broker leads, and the share sessions of its connections (KIP-932).
 
 A share partition exists from the first fetch of its group on. Its state is read from the share coordinator, which also
-fences earlier leaders. It is dropped when its partition gets another leader epoch or is deleted, and when the
-coordinator fences this leader. The next fetch reads the state again, and no record is locked then.
+fences earlier leaders. It is dropped when its partition gets another leader epoch or is deleted, when the coordinator
+fences this leader, and when the last session of its group on this broker has ended and its state is stored: start
+offsets of a group without members can be changed. The next fetch reads the state again, and no record is locked then.
 
 One write per share partition is in progress; acknowledgements that arrive meanwhile share the next one. One timer
 ends the locks of all share partitions.
@@ -210,6 +211,7 @@ class SharePartitions:
         led.machine.move_log_start(led.partition.offsets.log_start_offset)
         self._purgatory.touch(led.watch)
         self._write(led)
+        self._drop_unused(led)
 
     def _fail(self, led: LedSharePartition, error: KafkaError) -> None:
         led.failure = error
@@ -256,6 +258,14 @@ class SharePartitions:
             if led.machine is not None and led.machine.release_member(member_id, self.now_ms()):
                 self._purgatory.touch(led.watch)
                 self._write(led)
+            self._drop_unused(led)
+
+    def _drop_unused(self, led: LedSharePartition) -> None:
+        """Drop a share partition whose group has no session, once its state is stored."""
+        machine = led.machine
+        if machine is None or machine.is_writing or led.retrying or self.sessions.has_group(led.key.group_id):
+            return
+        self._drop(led, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def connection_closed(self, connection_id: int) -> None:
         """End the sessions of a connection, and release the records of their members."""
@@ -306,10 +316,12 @@ class SharePartitions:
         elif not led.retrying:
             led.retrying = True
             self._services.node_runtime.scheduler.call_later(WRITE_RETRY_S, self._write_again, led)
+        self._drop_unused(led)
 
     def _write_again(self, led: LedSharePartition) -> None:
         led.retrying = False
         self._write(led)
+        self._drop_unused(led)
 
     def _run(
         self, begin: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T | None, KafkaError | None], None]

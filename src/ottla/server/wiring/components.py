@@ -112,7 +112,12 @@ class BrokerComponents:
         self.producer_ids = ProducerIdSource(control.channel, membership.node_id, membership.broker_epoch)
         self._make_transaction_components(config, host, membership, registry)
         self.groups = GroupCoordination(
-            config, host, publisher, self.transaction_partitions, persister=lambda: self.share_groups.persister
+            config,
+            host,
+            publisher,
+            self.transaction_partitions,
+            persister=lambda: self.share_groups.persister,
+            log_ends=lambda: self.share_groups.log_ends,
         )
         self.coordinations: dict[int, CoordinatorHost[Any]] = {
             CoordinatorType.GROUP: self.groups,

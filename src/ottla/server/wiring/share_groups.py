@@ -20,6 +20,7 @@ from ottla.server.coordination.coordinator_host import BrokerServices, Coordinat
 from ottla.server.metadata.topic_creation import Problems, TopicCreation
 
 if TYPE_CHECKING:
+    from ottla.server.coordination.log_ends import LogEnds
     from ottla.server.coordination.share_persister import CoordinatorSharePersister
     from ottla.server.coordination.share_state import ShareStateCoordination
 
@@ -33,6 +34,7 @@ class ShareGroups:
         "_coordination",
         "_coordinations",
         "_host",
+        "_log_ends",
         "_network",
         "_persister",
         "_publisher",
@@ -61,6 +63,7 @@ class ShareGroups:
         self._address_of = address_of
         self._coordination: ShareStateCoordination | None = None
         self._persister: CoordinatorSharePersister | None = None
+        self._log_ends: LogEnds | None = None
         self.topics: TopicCreation | None = None
         """Creates `__share_group_state`; set with the contexts of the handlers."""
 
@@ -96,15 +99,32 @@ class ShareGroups:
             )
         return self._persister
 
+    @property
+    def log_ends(self) -> LogEnds:
+        """High watermarks of all partitions; the first use creates it."""
+        if self._log_ends is None:
+            from ottla.server.coordination.log_ends import LogEnds  # imported here, as above
+
+            self._log_ends = LogEnds(
+                self._host.node_id,
+                self._host.replicas,
+                self._network,
+                image=lambda: self._publisher.image,
+                address_of=self._address_of,
+            )
+        return self._log_ends
+
     def follow(self, image: MetadataImage) -> None:
         """Create the coordinator with the first image that has its topic. Later images reach it as a coordinator."""
         if self._coordination is None and image.topic(SHARE_GROUP_STATE_TOPIC) is not None:
             self.coordination.follow(image, all_changes(image))
 
     def close(self) -> None:
-        """Fail the calls of the persister."""
+        """Fail the calls of the persister, and close connections."""
         if self._persister is not None:
             self._persister.close()
+        if self._log_ends is not None:
+            self._log_ends.close()
 
     def _create_topic(self, done: Callable[[KafkaError | None], None]) -> None:
         topic = self.coordination.topic

@@ -1,7 +1,7 @@
 """DescribeShareGroupOffsets (90): versions 0 and 1. Start offsets of share groups (KIP-932).
 
-The lag is known for partitions that this broker leads. A topic without permission has an error for each partition, or
-is left out of the description of all topics.
+The lag is known for partitions with a leader that answers. A topic without permission has an error for each partition,
+or is left out of the description of all topics.
 """
 
 from __future__ import annotations
