@@ -1,7 +1,7 @@
 """High watermarks of partitions of any leader: those of other brokers are asked for by ListOffsets.
 
-One request for each leader and call; what is not known within TIME_LIMIT_S is left out. Used for the lag of share
-groups, whose coordinator leads few of their partitions (KIP-1226).
+One request for each leader and call; partitions without an answer within TIME_LIMIT_S are left out. Used for the lag of
+share groups, whose coordinator leads few of their partitions (KIP-1226).
 """
 
 from __future__ import annotations
