@@ -60,7 +60,8 @@ const print = value => process.stdout.write(JSON.stringify(value) + '\n')
 
 const [, , command, broker, topic, ...rest] = process.argv
 const clientId = command === 'group' ? rest[1] : 'compat'
-const kafka = new Kafka({ clientId, brokers: [broker], logLevel: logLevel.ERROR })
+const PATIENT = { connectionTimeout: 30_000, authenticationTimeout: 30_000 } // one second by default: too short under load
+const kafka = new Kafka({ clientId, brokers: [broker], logLevel: logLevel.ERROR, ...PATIENT })
 
 // Commands other than `group` take seconds; this prints the cause of a hang before the test times out after 90 s.
 if (command !== 'group') {
@@ -92,8 +93,7 @@ async function consume(partition, offset, count) {
     socketFactory: defaultSocketFactory(),
     brokers: [broker],
     clientId: 'compat',
-    connectionTimeout: 5000,
-    authenticationTimeout: 5000,
+    ...PATIENT,
     reauthenticationThreshold: 10000,
     requestTimeout: 30000,
     metadataMaxAge: 60000,
@@ -259,6 +259,7 @@ function entering({ authority, certificate, mechanism, name, secret }) {
     sasl: mechanism ? { mechanism: mechanism.toLowerCase(), ...shown } : undefined,
     reauthenticationThreshold: REAUTHENTICATES_BEFORE_MS,
     retry: { initialRetryTime: 50, retries: 5 },
+    ...PATIENT,
   })
 }
 
