@@ -30,7 +30,7 @@ from ottla.pipeline.transform.json_inference import InferredFields
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.schema_ids import encoded_values
 from ottla.pipeline.transform.schema_report import SchemaReport
-from ottla.pipeline.transform.value_format import JsonFormat, Samples, ValueFormat
+from ottla.pipeline.transform.value_format import CsvFormat, JsonFormat, Samples, ValueFormat
 from ottla.pipeline.transform.widening import adapted, widened
 from ottla.schemas.ids import IdLength
 
@@ -82,7 +82,7 @@ def settle(
 
 
 def _infer(value_format: ValueFormat, held: pa.Schema, samples: Samples) -> InferredFields:
-    if isinstance(value_format, JsonFormat):
+    if isinstance(value_format, JsonFormat | CsvFormat):
         return value_format.infer(held, samples)
     return InferredFields(value_format.fields(held, samples))
 
