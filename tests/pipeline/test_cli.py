@@ -34,7 +34,9 @@ from ottla.pipeline.spark import session
 from ottla.pipeline.sql.query import view_name, view_names
 
 
-@pytest.mark.parametrize("command", ["load", "snapshot", "sql", "demo", "doctor", "compact", "vacuum", "package"])
+@pytest.mark.parametrize(
+    "command", ["load", "snapshot", "sql", "demo", "doctor", "redrive", "compact", "vacuum", "package"]
+)
 def test_help_has_examples(command: str) -> None:
     result = CliRunner().invoke(cli.pipeline, [command, "--help"])
     assert result.exit_code == 0
