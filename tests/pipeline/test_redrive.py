@@ -15,22 +15,22 @@ from ottla.common.errors import OperatorError, OttlaError
 
 pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
-import pyarrow as pa  # noqa: E402
+import pyarrow as pa
 
-from ottla.pipeline import cli  # noqa: E402
-from ottla.pipeline.load.compact import compact  # noqa: E402
-from ottla.pipeline.model.decode import MAX_TIMESTAMP_MS  # noqa: E402
-from ottla.pipeline.operations.redrive import RedriveSummary, redrive  # noqa: E402
-from ottla.pipeline.operations.vacuum import vacuum  # noqa: E402
-from ottla.pipeline.sinks.dataset import open_dataset  # noqa: E402
-from ottla.pipeline.sinks.open_table import open_table  # noqa: E402
-from ottla.pipeline.sinks.table import StaleCommitError, Table  # noqa: E402
-from ottla.pipeline.stores.open_store import open_store  # noqa: E402
+from ottla.pipeline import cli
+from ottla.pipeline.load.compact import compact
+from ottla.pipeline.model.decode import MAX_TIMESTAMP_MS
+from ottla.pipeline.operations.redrive import RedriveSummary, redrive
+from ottla.pipeline.operations.vacuum import vacuum
+from ottla.pipeline.sinks.dataset import open_dataset
+from ottla.pipeline.sinks.open_table import open_table
+from ottla.pipeline.sinks.table import StaleCommitError, Table
+from ottla.pipeline.stores.open_store import open_store
 
-from .forks import Forks  # noqa: E402
-from .redriven import FIRST, REPAIRED  # noqa: E402
-from .s3_server import BUCKET  # noqa: E402
-from .transform.conftest import Lake  # noqa: E402
+from .forks import Forks
+from .redriven import FIRST, REPAIRED
+from .s3_server import BUCKET
+from .transform.conftest import Lake
 
 KINDS = ("delta", "iceberg", "parquet")
 VALUES = (b"1,x", b"2,y,z", b'"open', b"3,v,w", b"4,u", None)
@@ -222,9 +222,10 @@ def test_letters_of_a_load_that_did_not_commit(lake: Lake, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     lake.produce(b"5,t,s")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(lake.table, "commit", die)
-        lake.load(FIRST)
+        with pytest.raises(KeyboardInterrupt):
+            lake.load(FIRST)
     assert list(lake.letters()) == [1, 2, 3, 6]
     summary = run(lake)
     assert (counts(summary), summary.uncommitted) == ((2, 0, 1), 1)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
+from ottla.common.control_chars import escape_control_chars
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.load.engine import Engine
 from ottla.pipeline.load.land import WrittenRange
@@ -176,4 +177,6 @@ def value_notes(tally: Tally, left_out: Sequence[Mapping[str, str | int]], repor
 
 def _listed(texts: Sequence[str]) -> str:
     more = len(texts) - MAX_LISTED
-    return "; ".join(texts[:MAX_LISTED]) + (f"; and {more:,} more, see --json" if more > 0 else "")
+    return escape_control_chars("; ".join(texts[:MAX_LISTED])) + (
+        f"; and {more:,} more, see --json" if more > 0 else ""
+    )

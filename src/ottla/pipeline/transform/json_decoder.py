@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.transform.columns import match_key
 from ottla.pipeline.transform.decoder import (
     MAX_CELLS,
     DecodedValues,
@@ -48,7 +49,6 @@ from ottla.pipeline.transform.fit import (
     parse_number,
     shown,
 )
-from ottla.pipeline.transform.columns import match_key
 from ottla.pipeline.transform.json_maps import is_readable_map, read_maps
 from ottla.pipeline.transform.json_names import (
     Spellings,

@@ -58,9 +58,10 @@ def name_counts(text: pa.Array) -> dict[str, int]:
 
 
 def _unescaped(text: bytes) -> str | None:
-    """A name with escapes, None for one that is cut at an escaped quotation mark."""
+    """A name with escapes, None for one that is cut at an escaped quotation mark, or is not Unicode."""
     try:
         name = json.loads(b'"%b"' % text)
+        name.encode()
     except ValueError:
         return None
     return name if isinstance(name, str) else None
