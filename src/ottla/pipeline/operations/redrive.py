@@ -69,7 +69,7 @@ BAD_TIME = "the timestamp is not within the years 1970 to 9999"
 _PLACE = ["topic", "partition", "offset"]
 
 Bools = npt.NDArray[np.bool_]
-Reached = Callable[[str], object]
+StepObserver = Callable[[str], object]
 """Called with the name of each step after it: "written", "added", "removed"."""
 
 
@@ -109,7 +109,7 @@ def redrive(
     *,
     reason: str = "",
     dry_run: bool = False,
-    reached: Reached = lambda _step: None,
+    reached: StepObserver = lambda _step: None,
 ) -> RedriveSummary:
     """Decode the dead letters of a table again, those with `reason` in theirs; rows are added, their letters removed.
 
@@ -178,7 +178,7 @@ class _Redrive:
     letters: Table
     reason: str
     summary: RedriveSummary
-    reached: Reached
+    reached: StepObserver
     layout: FileLayout
     """That of the letters."""
     files: list[DataFile] = field(default_factory=list)
