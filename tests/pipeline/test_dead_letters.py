@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,7 +132,8 @@ def test_next_load_after_a_death_writes_letters_of_its_own(cluster: MemoryCluste
     Load(cluster, target).die_between_the_commits()
     assert letters(target) == [1, 3]
     value_format = JsonFormat(pa.schema([("id", pa.int64())]))
-    reading = find_reading(["clicks"], target, cluster.open, PlanSettings(), value_format)
+    open_cluster: Any = cluster.open
+    reading = find_reading(["clicks"], target, open_cluster, PlanSettings(), value_format)
     layout = target.ensure(rows_schema(target, reading.decoder))
     settings = reading.land_settings(layout, target.dead_letters().layout())
     rows = [land_task(number, task, settings) for number, task in enumerate(reading.plan.tasks)]
