@@ -148,7 +148,8 @@ def test_dry_run_changes_nothing(lake: Lake) -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_each_step(lake: Lake, killed: Forks, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     outcome = killed.run(str(lake.table.location), step)
-    assert outcome == -signal.SIGKILL or (outcome == 0 and step.isdecimal())
+    ends = {-signal.SIGKILL, 0} if step.isdecimal() else {-signal.SIGKILL}  # a format may need fewer operations
+    assert outcome in ends
     held = [row[0] for row in rows(lake)]
     assert len(set(held)) == len(held)
     assert {*held, *lake.letters()} == set(range(len(VALUES)))
