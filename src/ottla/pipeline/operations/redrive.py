@@ -231,7 +231,7 @@ class _Redrive:
             ) from error
 
     def _remove(self, remaining: Sequence[DataFile], removed: Sequence[str], load_id: str, lease: Lease) -> None:
-        """Remove the letters of records in the table; a failure is no loss, the next redrive finds the records."""
+        """Remove the letters of records in the table; after a failure the next redrive finds the records."""
         try:
             lease.require()
             self.letters.commit(TableCommit(load_id, remaining, removed))
