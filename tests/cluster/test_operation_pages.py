@@ -45,6 +45,7 @@ ELSEWHERE = {
     "ottla mirror": "tests/clients/test_mirror_page.py",
     "ottla pipeline load --topics views --table": "tests/pipeline/test_dead_letters.py",
     "set -o pipefail": "tests/pipeline/test_dead_letters.py",
+    "ottla pipeline redrive": "tests/pipeline/test_redrive.py",
     "ottla topic create views-repaired": "tests/pipeline/test_dead_letters.py",
 }
 """Blocks that do not run here, by their first characters, and the test that runs the same commands or parts of them."""

@@ -34,7 +34,9 @@ from ottla.pipeline.spark import session
 from ottla.pipeline.sql.query import view_name, view_names
 
 
-@pytest.mark.parametrize("command", ["load", "snapshot", "sql", "demo", "doctor", "compact", "vacuum", "package"])
+@pytest.mark.parametrize(
+    "command", ["load", "snapshot", "sql", "demo", "doctor", "redrive", "compact", "vacuum", "package"]
+)
 def test_help_has_examples(command: str) -> None:
     result = CliRunner().invoke(cli.pipeline, [command, "--help"])
     assert result.exit_code == 0
@@ -285,3 +287,11 @@ def test_the_progress_line() -> None:
     line.landing(plan, None)
     line.landed([])
     line.close()
+
+
+@pytest.mark.parametrize("command", ["load", "snapshot", "doctor"])
+def test_pattern_in_place_of_topic_is_refused(command: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.pipeline, [command, "-t", "orders,clicks.*", "--table", str(tmp_path / "lake")])
+    assert (result.exit_code, "Traceback" in result.output) == (2, False)
+    assert "'clicks.*' is not a topic name, and --topics takes no pattern" in " ".join(result.output.split())
+    assert "topic_pattern of a source of 'ottla pipeline stream'" in " ".join(result.output.split())

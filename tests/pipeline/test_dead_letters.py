@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,18 @@ from ottla.common.errors import OperatorError
 
 deltalake = pytest.importorskip("deltalake", reason="needs the extra `pipeline`")
 
+import pyarrow as pa  # noqa: E402
+
 from ottla.pipeline.load import driver as loading  # noqa: E402
+from ottla.pipeline.load.driver import rows_schema  # noqa: E402
 from ottla.pipeline.load.land import LandSettings, WrittenRange, land_task  # noqa: E402
+from ottla.pipeline.load.reading import find_reading  # noqa: E402
 from ottla.pipeline.model.decode import MAX_TIMESTAMP_MS, SCHEMA  # noqa: E402
 from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan  # noqa: E402
 from ottla.pipeline.sinks.delta import DeltaTarget  # noqa: E402
 from ottla.pipeline.sinks.table import CommitResult, StaleCommitError  # noqa: E402
 from ottla.pipeline.sinks.writer import discard_load, new_load_id  # noqa: E402
+from ottla.pipeline.transform.value_format import JsonFormat  # noqa: E402
 
 from .memory_cluster import MemoryCluster  # noqa: E402
 
@@ -118,6 +124,22 @@ def test_a_load_that_dies_between_the_commits(cluster: MemoryCluster, target: De
     cluster.partitions["clicks", 0].append_times(BAD, 4)
     Load(cluster, target).run()
     assert (held(target), letters(target)) == ([0, 2, 4, 6], [1, 3, 5])
+
+
+@pytest.mark.promise("P6")
+def test_next_load_after_a_death_writes_letters_of_its_own(cluster: MemoryCluster, target: DeltaTarget) -> None:
+    """It decodes differently: records that the dead load could decode are dead letters now, below its offset."""
+    Load(cluster, target).die_between_the_commits()
+    assert letters(target) == [1, 3]
+    value_format = JsonFormat(pa.schema([("id", pa.int64())]))
+    open_cluster: Any = cluster.open
+    reading = find_reading(["clicks"], target, open_cluster, PlanSettings(), value_format)
+    layout = target.ensure(rows_schema(target, reading.decoder))
+    settings = reading.land_settings(layout, target.dead_letters().layout())
+    rows = [land_task(number, task, settings) for number, task in enumerate(reading.plan.tasks)]
+    loading._commit(reading.plan, target, rows, settings.load_id)
+    assert (held(target), letters(target)) == ([], [0, 1, 2, 3, 4])
+    assert Load(cluster, target).plan.is_empty
 
 
 def test_a_load_that_loses_the_race_after_its_letters(cluster: MemoryCluster, target: DeltaTarget) -> None:

@@ -20,7 +20,7 @@ pytest.importorskip("cronsim", reason="needs the extra `pipeline`")
 from ottla.app import main  # noqa: E402
 from ottla.client.admin.cluster import Cluster  # noqa: E402
 from ottla.common.errors import OperatorError  # noqa: E402
-from ottla.pipeline.cli.status import SUMMARY, table_rows  # noqa: E402
+from ottla.pipeline.cli.status import SUMMARY, by_lag, table_rows  # noqa: E402
 from ottla.pipeline.operations.status import (  # noqa: E402
     PartitionStatus,
     TableStatus,
@@ -205,6 +205,11 @@ def test_the_command_against_a_broker(ottla_broker: Broker, tmp_path: Path) -> N
     lines = CliRunner().invoke(main.cli, [*arguments, "--partitions"]).output.splitlines()
     assert lines[0].split()[:4] == ["TABLE", "PIPELINE", "TOPIC", "PARTITION"]
     assert [line.split()[3] for line in lines[1:]] == ["0", "1"]
+
+
+def test_largest_lag_is_first_and_unknown_last() -> None:
+    rows: list[list[object]] = [["a", None], ["b", 0], ["c", 7], ["d", "-"], ["e", 7]]
+    assert [row[0] for row in by_lag(rows, 1)] == ["c", "e", "b", "a", "d"]
 
 
 def test_summary_adds_the_partitions_of_each_topic() -> None:

@@ -257,6 +257,7 @@ def test_inference() -> None:
             ("id", pa.int64()),
             ("huge", pa.decimal128(38, 0)),
             ("vast", pa.float64()),
+            ("a_b", pa.int64()),
             ("time", pa.string()),
         ]
     )
@@ -351,7 +352,7 @@ def test_many_spellings_in_many_values_are_read() -> None:
 
 def test_inference_lists_fields_without_column() -> None:
     values = (
-        b'{"mixed":1,"a b":1,"Id":1,"none":null,"n":{"empty":[]},"ok":1}',
+        b'{"mixed":1,"a\\u0001b":1,"Id":1,"none":null,"n":{"empty":[]},"ok":1}',
         b'{"mixed":"x","id":2,"ID":3,"none":null}',
         b'{"id":4,"list":[1,"x"]}',
     )
@@ -360,7 +361,7 @@ def test_inference_lists_fields_without_column() -> None:
     left_out = {path: (one.values, one.why) for path, one in found.left_out.items()}
     assert left_out == {
         "mixed": (2, json_inference.UNION),
-        "a b": (1, json_inference.NAME),
+        "a\x01b": (1, json_inference.NAME),
         "none": (2, json_inference.EMPTY),
         "n.empty": (1, json_inference.EMPTY),
         "n": (1, json_inference.EMPTY),

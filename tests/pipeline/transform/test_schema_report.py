@@ -58,14 +58,17 @@ def test_fields_without_column_are_listed_with_counts() -> None:
         {"field": "rare", "values": 3, "why": schema_report.UNSEEN},
         {"field": "none", "values": 1, "why": EMPTY},
     ]
-    notes = value_notes(Tally(reasons=Counter(bad=2), nulled=1), found, {"id": 4})
+    report = SchemaReport(spellings={"id": 4}, renamed={"n.a b": "a_b"})
+    notes = value_notes(Tally(reasons=Counter(bad=2), nulled=1), found, report)
     assert [note.partition(":")[0] for note in notes] == [
         "reasons of dead letters",
         "1 records could not be decoded",
         "fields without a column, with the number of values",
+        "fields with another name in the table, which can't have all of their characters",
         "names with several spellings in one object, of which one is read",
     ]
     assert "mixed (20: values of several types); rare (3" in notes[2]
+    assert notes[3].endswith(": 'n.a b' as a_b")
 
 
 def test_dead_letters_beyond_limit_are_refused() -> None:

@@ -34,7 +34,7 @@ def test_hints_replace_inferred_types_and_add_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["price", "price double", "a b: long", ": long", "x: map<int,string>", "x: decimal(50,2)", "x: varchar"]
+    "text", ["price", "price double", "a\x01b: long", ": long", "x: map<int,string>", "x: decimal(50,2)", "x: varchar"]
 )
 def test_invalid_hints_are_refused(text: str) -> None:
     with pytest.raises(OperatorError, match="is not NAME: TYPE"):
@@ -49,7 +49,7 @@ def test_hints_without_inference_are_refused() -> None:
         with pytest.raises(OperatorError, match=sentence):
             open_format(options)
     with pytest.raises(OperatorError, match="twice"):
-        parse_hints(["a: long", "A: double"])
+        parse_hints(["a b: long", "A_B: double"])
     assert with_hints(pa.schema([]), pa.schema([]), pa.schema([])) == pa.schema([])
 
 

@@ -82,6 +82,10 @@ class TopicTable:
 
     def _read(self) -> Any:
         """An Arrow table."""
+        if self._format == "parquet":
+            import pyarrow.dataset as ds
+
+            return ds.dataset(self.table.files(), schema=self.table.schema(), format="parquet").to_table()
         if self._format == "iceberg":
             from pyiceberg.catalog import load_catalog
 

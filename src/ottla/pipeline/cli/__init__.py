@@ -16,6 +16,7 @@ from ottla.pipeline.cli.maintain import compact as compact_command
 from ottla.pipeline.cli.maintain import vacuum as vacuum_command
 from ottla.pipeline.cli.package import package as package_command
 from ottla.pipeline.cli.push import push as push_command
+from ottla.pipeline.cli.redrive import redrive as redrive_command
 from ottla.pipeline.cli.replay import replay as replay_command
 from ottla.pipeline.cli.snapshot import snapshot as snapshot_command
 from ottla.pipeline.cli.sql import sql as sql_command
@@ -39,6 +40,7 @@ for command in (
     stream_command,
     push_command,
     replay_command,
+    redrive_command,
     demo_command,
     doctor_command,
     compact_command,

@@ -50,25 +50,26 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     Adds the new records of topics to a table of Delta, Iceberg or Parquet files. Data and offsets are committed
     together: a load that is killed at any point and repeated neither loses nor duplicates a record, and a load without
     new records adds nothing. A failed task is retried up to four attempts; local[N,F] makes F attempts. A record that
-    cannot be decoded, or that does not fit the columns, goes to TABLE/_dead_letters with the reason.
+    cannot be decoded, or that does not fit the columns, goes to TABLE/_dead_letters with the reason; 'ottla pipeline
+    redrive' decodes it again.
 
     --decode adds columns beside those of Kafka. Without --schema, the fields of JSON and CSV are inferred from the
     records, all of them up to 4 MiB a topic, and new fields are added to the table as they appear. JSON names match
-    without regard to case. A CSV field is text unless all inspected values are plain numbers or booleans: codes such as
-    02134, +49, 0x1A, 1e5 and nan stay text. An existing table settles the width of CSV. A field with the name
-    of a Kafka column gets the prefix value_. A later load may decode differently: the table then has the columns of
-    both, and a row is null in columns that it lacks. Column types stay or widen; values that do not fit become dead
-    letters, and an incompatible --schema is rejected.
+    without regard to case; a space, tab, line feed or one of ,;{}()= in a name is _ in the table. A CSV field is text
+    unless all inspected values are plain numbers or booleans: codes such as 02134, +49, 0x1A, 1e5 and nan stay text. An
+    existing table settles the width of CSV. A field with the name of a Kafka column gets the prefix value_. A later
+    load may decode differently: the table then has the columns of both, and a row is null in columns that it lacks.
+    Column types stay or widen; values that do not fit become dead letters, and an incompatible --schema is rejected.
 
-    A table can contain topics of several clusters, but not two topics with the same name; such a load is rejected.
-    A boundary is earliest, latest, offset:N, or a time as an ISO date or in milliseconds; a time selects the first
-    record at or after it. A pipeline id resumes from its last offset; --from is rejected once it has loaded something.
+    A table can contain topics of several clusters, but not two topics with the same name; such a load is rejected. A
+    boundary is earliest, latest, offset:N, or a time as an ISO date or in milliseconds; a time selects the first record
+    at or after it. A pipeline id resumes from its last offset; --from is rejected once it has loaded something.
 
     Exit code 0: the table is up to date; 1: the load failed and may be retried, or records are lost; 2: the load fails
     until the problem is corrected; 3: more dead letters than --max-dead-letters, and nothing was committed. --json
-    prints rows, dead_letters, dead_letter_reasons, columns_added, fields_without_column, nulled, offsets, version (null
-    without a new one), engine and seconds, one line a run; after a failure error, exit_code and retriable. With
-    --schedule, a failed run is reported and the next catches up, unless it is the first.
+    prints rows, dead_letters, dead_letter_reasons, columns_added, columns_renamed, fields_without_column, nulled,
+    offsets, version (null without a new one), engine and seconds, one line a run; after a failure error, exit_code and
+    retriable. With --schedule, a failed run is reported and the next catches up, unless it is the first.
 
     --engine auto loads up to 4 GiB of stored records without Spark: small loads in this process, others in one worker
     process per CPU. More is loaded by Spark, if it is installed; --master, --conf and --environment select Spark too.
@@ -76,8 +77,8 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     N.
 
     On a cluster, Ottla itself is shipped with the job. The other packages of 'ottla[pipeline]' are shipped with
-    --environment, or are in the Python that --conf spark.pyspark.python=PATH selects. Every worker must reach the
-    table and the brokers under the same names.
+    --environment, or are in the Python that --conf spark.pyspark.python=PATH selects. Every worker must reach the table
+    and the brokers under the same names.
     """
     require_lake()
     from ottla.pipeline.load import driver as loading

@@ -23,6 +23,8 @@ from ottla.pipeline.transform.decode_options import DEFAULT_MAP_KEYS, FORMATS, N
 
 _SIZE = re.compile(r"(?P<digits>\d{1,19})\s*(?P<unit>[a-z]*)", re.ASCII)
 _LETTER_LIMIT = re.compile(r"(?P<count>\d{1,18})|(?P<percent>\d{1,3}(?:\.\d{1,9})?)%", re.ASCII)
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+"""The characters that a topic's name can have; the broker checks all else."""
 WHOLE_PERCENT = 100
 MAX_SIZE_BYTES = (1 << 63) - 1
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
@@ -212,7 +214,17 @@ PLAN_OPTIONS = {
 
 
 def _split_names(ctx: click.Context, parameter: click.Parameter, values: Sequence[str]) -> list[str]:
-    return [name.strip() for value in values for name in value.split(",") if name.strip()]
+    names = [name.strip() for value in values for name in value.split(",") if name.strip()]
+    for name in names:
+        if not _TOPIC_NAME.fullmatch(name):
+            raise click.BadParameter(
+                f"{name!r} is not a topic name, and --topics takes no pattern; a regular expression for names is "
+                "topic_pattern of a source of 'ottla pipeline stream', or the option subscribePattern of the Spark "
+                "format ottla",
+                ctx,
+                parameter,
+            )
+    return names
 
 
 def topics_option(text: str, *, required: bool = True) -> Callable[[F], F]:

@@ -60,10 +60,11 @@ def status(
     """Show the lag of tables.
 
     Shows the given TABLES, or all tables below a directory. For each topic of a table: the lag in offsets, the age of
-    the oldest record that is not loaded, and the rows and dead letters of the table. With --partitions or --json: the
-    same for each partition, with the offset in the table and the end of the partition. A table that cannot be read, or
-    was rolled back behind its newest load (which has no lag then), is listed with the reason, beside the others. The
-    exit code is then 1, or 2 if this applies to all tables and a retry can't help.
+    the oldest record that is not loaded, and the rows and dead letters of the table. The largest lag is first, unknown
+    lags are last. With --partitions or --json: the same for each partition, with the offset in the table and the end of
+    the partition; --json lists them by table. A table that cannot be read, or was rolled back behind its newest load
+    (which has no lag then), is listed with the reason, beside the others. The exit code is then 1, or 2 if this applies
+    to all tables and a retry can't help.
     """
     require_lake()
     from ottla.pipeline.operations.status import locate_tables, raise_unreadable, statuses
@@ -82,8 +83,18 @@ def status(
     elif not found or any(one.error is None or one.partitions for one in found):
         columns = DETAILS if by_partition else SUMMARY
         rows = [row for one in found for row in table_rows(one, len(columns), by_partition=by_partition)]
-        print_table(columns, rows, right=NUMERIC)
+        print_table(columns, by_lag(rows, columns.index("lag")), right=NUMERIC)
     raise_unreadable(found)
+
+
+def by_lag(rows: Sequence[list[object]], position: int) -> list[list[object]]:
+    """The rows with the largest lag first, `position` is that of the lag; those without a known one last."""
+
+    def lag(row: list[object]) -> int:
+        found = row[position]
+        return found if isinstance(found, int) else -1
+
+    return sorted(rows, key=lag, reverse=True)
 
 
 def table_rows(one: TableStatus, column_count: int, *, by_partition: bool) -> Iterator[list[object]]:

@@ -18,12 +18,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.load.tasks import ManifestRow, Row, attempt, run_tasks
 from ottla.pipeline.local.pool import Count, LocalSession
+from ottla.pipeline.model.arrays import numbers
 from ottla.pipeline.model.decode import DEAD_LETTER_SCHEMA, SCHEMA
 from ottla.pipeline.model.plan import ClusterView, OffsetRange, OnDataLoss
 from ottla.pipeline.model.row_bounds import RowBounds
@@ -53,6 +55,8 @@ class LandSettings:
     on_data_loss: OnDataLoss = "fail"
     letters_held: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Offsets below which dead letters are already in their table."""
+    letters_there: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+    """Offsets of these letters, in partitions whose range begins below; in others no letter below is new."""
     record_decoder: RecordDecoder | None = None
     """Decodes values; None leaves values unchanged."""
     read_range: ReadRange = fetch.read_range
@@ -198,7 +202,7 @@ def read_rows(
     """
     fetched_bytes = body_bytes = skipped = 0
     tally = Tally()
-    letters_from = settings.letters_held.get((task.topic, task.partition), 0)
+    is_new = _NewLetters(settings, (task.topic, task.partition))
     with (
         DataFileWriter(settings.letters_layout, DEAD_LETTER_SCHEMA, {}, position_of(task), settings.load_id) as writer,
         settings.open_cluster() as cluster,
@@ -214,7 +218,7 @@ def read_rows(
                     add(taken)
             for letters in dead_letters:
                 if letters is not None:
-                    letters = letters.filter(pc.greater_equal(letters.column("offset"), letters_from))
+                    letters = letters.filter(is_new(letters.column("offset")))
                     tally.add_reasons(letters.column("reason").to_pylist())
                     writer.add(letters)
             fetched_bytes += part.read_bytes
@@ -230,6 +234,22 @@ def read_rows(
         dead_files=files_to_json([letter_file] if letter_file else []),
         tally=tally.to_text(),
     )
+
+
+class _NewLetters:
+    """Selects the dead letters of a partition that are not in their table yet, by their offsets.
+
+    A load that died after its dead letters may have decoded other records than this one does.
+    """
+
+    def __init__(self, settings: LandSettings, key: TopicPartition) -> None:
+        self._held = settings.letters_held.get(key, 0)
+        there = settings.letters_there.get(key)
+        self._there = None if there is None else numbers(np.array(sorted(there), np.int64))
+
+    def __call__(self, offsets: pa.Array) -> pa.Array:
+        behind = pc.greater_equal(offsets, self._held)
+        return behind if self._there is None else pc.or_(behind, pc.invert(pc.is_in(offsets, value_set=self._there)))
 
 
 def decoded_rows(

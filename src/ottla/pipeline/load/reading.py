@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ottla.client.admin.cluster import Cluster
+from ottla.common.errors import OperatorError
+from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.load.land import LandSettings, OpenCluster
+from ottla.pipeline.model.failure import os_reason
 from ottla.pipeline.model.plan import LoadPlan, PlanSettings, make_plan
 from ottla.pipeline.model.rollback import Rollback
+from ottla.pipeline.sinks.dataset import open_dataset
 from ottla.pipeline.sinks.table import FileLayout, Table
 from ottla.pipeline.sinks.writer import new_load_id
 from ottla.pipeline.sources.segments import open_source
@@ -38,6 +45,7 @@ class PlannedRead:
     settings: PlanSettings
     seconds: float
     report: SchemaReport = field(default_factory=SchemaReport)
+    letters_there: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
 
     def land_settings(self, layout: FileLayout, letters_layout: FileLayout) -> LandSettings:
         """Settings of a new load into a table and its table of dead letters."""
@@ -49,6 +57,7 @@ class PlannedRead:
             isolation=self.settings.isolation,
             on_data_loss=self.settings.on_data_loss,
             letters_held=self.plan.letters.held,
+            letters_there=self.letters_there,
             record_decoder=self.decoder,
             read_range=self.read_range,
             bounds=self.plan.bounds,
@@ -98,8 +107,34 @@ def find_reading(
             )
         elif plan.tasks:
             plan.notes += _null_columns(target, reserved_columns)
+    there = _letters_there(letters, plan)
     in_tasks = partial(open_cluster, recently_reachable=True)
-    return PlannedRead(plan, in_tasks, read_range, decoder, settings, time.monotonic() - started, report)
+    return PlannedRead(plan, in_tasks, read_range, decoder, settings, time.monotonic() - started, report, there)
+
+
+def _letters_there(letters: Table, plan: LoadPlan) -> dict[TopicPartition, frozenset[int]]:
+    """Offsets of the dead letters of a load that died before it committed its rows, in the ranges of a plan.
+
+    Raises OperatorError.
+    """
+    held = plan.letters.held
+    starts = {key: one.start_offset for one in plan.ranges if (key := (one.topic, one.partition)) in held}
+    found: dict[TopicPartition, set[int]] = {key: set() for key, start in starts.items() if start < held[key]}
+    if not found:
+        return {}
+    columns, least = ["topic", "partition", "offset"], min(starts[key] for key in found)
+    try:
+        dataset = open_dataset(letters.layout(), letters.schema(), letters.files())
+        for batch in dataset.to_batches(columns=columns, filter=pc.field("offset") >= least):
+            for topic, partition, offset in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                key = (topic, partition)
+                if key in found and starts[key] <= offset < held[key]:
+                    found[key].add(offset)
+    except (OSError, pa.ArrowException) as error:
+        raise OperatorError(
+            f"a file of the dead letters {letters.location} can't be read: {os_reason(error)}"
+        ) from error
+    return {key: frozenset(offsets) for key, offsets in found.items()}
 
 
 def accepted_rollback(table: Table, settings: PlanSettings) -> Rollback | None:

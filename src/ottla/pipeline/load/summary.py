@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
+from ottla.common.control_chars import escape_control_chars
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.load.engine import Engine
 from ottla.pipeline.load.land import WrittenRange
@@ -15,7 +16,7 @@ from ottla.pipeline.load.tasks import ManifestRow
 from ottla.pipeline.model.plan import LoadPlan
 from ottla.pipeline.sinks.table import CommitResult, Table, files_from_json
 from ottla.pipeline.spark.engines import LOCAL
-from ottla.pipeline.transform.schema_report import Tally
+from ottla.pipeline.transform.schema_report import SchemaReport, Tally
 
 MAX_LISTED = 10
 """Maximum number of fields or reasons in a note."""
@@ -43,6 +44,8 @@ class RunSummary:
     nulled: int = 0
     """Records that were kept although their value can't be decoded, with null in the decoded columns."""
     columns_added: list[str] = field(default_factory=list)
+    columns_renamed: dict[str, str] = field(default_factory=dict)
+    """Field -> its name in the table, for names with characters that a table can't have."""
     fields_without_column: list[dict[str, str | int]] = field(default_factory=list)
     """`field`, `values` and `why` of each, the commonest first."""
     plan_s: float = 0.0
@@ -108,13 +111,14 @@ def with_commit(
         dead_letter_reasons=dict(tally.reasons.most_common()),
         nulled=tally.nulled,
         columns_added=reading.report.columns,
+        columns_renamed=reading.report.renamed,
         fields_without_column=left_out,
         ranges=plan.readable_ranges,
         notes=[
             *plan.notes,
             *_loss_notes(plan, landed),
             *letter_notes(landed, target),
-            *value_notes(tally, left_out, reading.report.spellings),
+            *value_notes(tally, left_out, reading.report),
             *([committed.note] if committed.note else []),
         ],
         **own,
@@ -150,8 +154,9 @@ def tally_of(rows: Sequence[WrittenRange]) -> Tally:
     return tally
 
 
-def value_notes(tally: Tally, left_out: Sequence[Mapping[str, str | int]], spellings: Mapping[str, int]) -> list[str]:
-    """Notes for the operator about values: reasons of dead letters, kept bad values, fields without a column."""
+def value_notes(tally: Tally, left_out: Sequence[Mapping[str, str | int]], report: SchemaReport) -> list[str]:
+    """Notes for the operator about values: reasons of dead letters, kept bad values, fields without a column or with
+    another name."""
     notes = []
     if tally.reasons:
         notes.append(f"reasons of dead letters: {_listed([f'{r} ({n:,})' for r, n in tally.reasons.most_common()])}")
@@ -160,12 +165,18 @@ def value_notes(tally: Tally, left_out: Sequence[Mapping[str, str | int]], spell
     if left_out:
         texts = [f"{one['field']} ({one['values']:,}: {one['why']})" for one in left_out]
         notes.append(f"fields without a column, with the number of values: {_listed(texts)}")
-    if spellings:
-        texts = [f"{name} ({count:,})" for name, count in spellings.items()]
+    if report.renamed:
+        texts = [f"{path!r} as {name}" for path, name in report.renamed.items()]
+        what = "fields with another name in the table, which can't have all of their characters"
+        notes.append(f"{what}: {_listed(texts)}")
+    if report.spellings:
+        texts = [f"{name} ({count:,})" for name, count in report.spellings.items()]
         notes.append(f"names with several spellings in one object, of which one is read: {_listed(texts)}")
     return notes
 
 
 def _listed(texts: Sequence[str]) -> str:
     more = len(texts) - MAX_LISTED
-    return "; ".join(texts[:MAX_LISTED]) + (f"; and {more:,} more, see --json" if more > 0 else "")
+    return escape_control_chars("; ".join(texts[:MAX_LISTED])) + (
+        f"; and {more:,} more, see --json" if more > 0 else ""
+    )

@@ -2,9 +2,13 @@
 
 A field named like one of those gets the prefix `value_`: `offset` becomes `value_offset`. A field that is named
 `value_offset` itself gets it again, so that no two fields have one column. Names are compared without regard to case,
-as Spark does; of fields that differ in case only, the first has a column. The characters that Delta forbids in column
-names have no substitute: a field with one of them has no column, nor has one with a name longer than MAX_NAME_LENGTH,
-which each commit and each file would repeat.
+as Spark does; of fields that differ in case only, the first has a column.
+
+Each of the characters that Delta forbids in column names is `_` in every table format: `unit price` has the column
+`unit_price`. Such names are spellings of the column, as those in another case are: `unit price`, `Unit_Price` and
+`unit(price` are one field, in any load, so that the column of a field never depends on the fields beside it. A field
+with another unprintable character has no column, nor has one with a name longer than MAX_NAME_LENGTH, which each commit
+and each file would repeat.
 
 A field that is nested deeper than MAX_LEVELS has no column: Delta's reader refuses a table with 43 structs in each
 other.
@@ -15,7 +19,8 @@ of `a.b` and the field `b` of `a` only the first has a column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -25,6 +30,7 @@ from ottla.pipeline.sinks.partitioning import DATE_COLUMN
 PREFIX = "value_"
 UNUSABLE_CHARACTERS = frozenset(" ,;{}()\n\t=")
 """Characters that Delta forbids in names of columns without column mapping (its protocol, "Column Mapping")."""
+SUBSTITUTE = "_"
 MAX_NAME_LENGTH = 255
 MAX_LEVELS = 40
 """Maximum levels of fields in each other; the elements of a list and the values of a map are a level too."""
@@ -49,6 +55,43 @@ def _gets_prefix(field: str, reserved: frozenset[str]) -> bool:
     while field.startswith(PREFIX):
         field = field[len(PREFIX) :]
     return field.lower() in reserved
+
+
+_SUBSTITUTES = str.maketrans(dict.fromkeys(UNUSABLE_CHARACTERS, SUBSTITUTE))
+
+
+def table_name(field: str) -> str:
+    """The name of a field in a table, at any level: without the characters that Delta forbids."""
+    return field.translate(_SUBSTITUTES)
+
+
+@lru_cache(maxsize=4096)
+def match_key(field: str) -> str:
+    """The same for all names that one column has: they differ in case, or in characters that a table can't have."""
+    return table_name(field).lower()
+
+
+def renamed_type(type_: pa.DataType) -> pa.DataType:
+    """A type with the names of its fields as a table has them, at all levels."""
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(table_name(one.name), renamed_type(one.type), one.nullable) for one in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(renamed_type(type_.value_type)))
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_type, renamed_type(type_.item_type))
+    return type_
+
+
+def renamed_paths(path: str, type_: pa.DataType) -> Iterator[tuple[str, str]]:
+    """(path, name in a table) of the fields of a type that `renamed_type` renames."""
+    if pa.types.is_struct(type_):
+        for part in type_:
+            inner = f"{path}.{part.name}".removeprefix(".")
+            if table_name(part.name) != part.name:
+                yield inner, table_name(part.name)
+            yield from renamed_paths(inner, part.type)
+    elif pa.types.is_list(type_):
+        yield from renamed_paths(f"{path}[]", type_.value_type)
 
 
 def usable_names(fields: Iterable[str]) -> list[str]:

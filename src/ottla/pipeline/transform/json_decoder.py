@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from ottla.common.errors import OperatorError
+from ottla.pipeline.transform.columns import match_key
 from ottla.pipeline.transform.decoder import (
     MAX_CELLS,
     DecodedValues,
@@ -93,6 +94,8 @@ class JsonDecoder:
     is_inferred: bool = False
     _row_cells: int = field(init=False, repr=False, compare=False)
     _item_cells: int = field(init=False, repr=False, compare=False)
+    _spelled: pa.DataType | None = field(default=None, init=False, repr=False, compare=False)
+    """The type with other spellings that the last values needed: the next ones are read with it at once."""
 
     def __post_init__(self) -> None:
         """Raises OperatorError for a type that can't be read from JSON."""
@@ -143,17 +146,20 @@ class JsonDecoder:
         buffer = lines[0].as_buffer()
         wanted = pa.struct([(column.name, _read_type(column.type)) for column in self._type])
         maps = [column for column in self.schema if pa.types.is_map(column.type)]
-        rows = _read_objects(buffer, wanted, len(values))
+        type_ = self._first_type(wanted, len(values))
+        rows = _read_objects(buffer, type_, len(values))
         unknown: dict[str, int] = {}
         if name_count(lines) != value_count(rows):  # fields without a value, or that the reader ignored
             names = name_counts(lines)
             known = set(known_names(wanted))
-            unknown = {name: count for name, count in names.items() if name.lower() not in known}
+            unknown = {name: count for name, count in names.items() if match_key(name) not in known}
             widened = Spellings(names.keys() - unknown.keys()).widened(wanted)
-            if widened != wanted:
+            if widened != type_:
                 if len(values) > 1 and cell_count(widened) * len(values) > MAX_CELLS:
                     raise ValueError("too many values spell names in other ways")  # halves are tried
-                rows = merged(_read_objects(buffer, widened, len(values)), wanted)
+                rows = _read_objects(buffer, widened, len(values))
+                object.__setattr__(self, "_spelled", widened)
+        rows = merged(rows, wanted)
         if not self.schema.names:
             return pa.RecordBatch.from_struct_array(rows), unknown
         found = {
@@ -163,6 +169,11 @@ class JsonDecoder:
         if maps:
             found |= read_maps(text, maps, unknown)
         return pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], schema=self.schema), unknown
+
+    def _first_type(self, wanted: pa.DataType, count: int) -> pa.DataType:
+        """The type to read so many values with first: `wanted`, or with the spellings of the values before."""
+        spelled = self._spelled
+        return wanted if spelled is None or cell_count(spelled) * count > MAX_CELLS else spelled
 
     def _excess(self, value: bytes) -> str | None:
         """Why a value would take too much memory. Its braces are counted first, though some may be in text, or in

@@ -5,7 +5,7 @@ stay in the record's value: one with values of different kinds, one that was nul
 name that a table can't have. The result lists them with the reason. Text is never taken for a time.
 
 Names match without regard to case; the column has the commonest spelling. Of two spellings in one object the first
-counts.
+counts. A spelling with characters that a table can't have is the column's after `columns.table_name`.
 
 `numbers = "double"`: numbers are doubles, since later ones may have fractions, and no table format widens a `long` to a
 double. A field with an integer beyond 2**53 stays an integer: doubles would round ids. `numbers = "exact"`: numbers
@@ -28,7 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.pipeline.transform.columns import usable_names
+from ottla.pipeline.transform.columns import match_key, renamed_paths, renamed_type, table_name, usable_names
 from ottla.pipeline.transform.decoder import MAX_COUNTED, add_bounded
 from ottla.pipeline.transform.fit import digit_counts, is_exact_double, parse_number
 
@@ -58,11 +58,19 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class InferredFields:
-    """`left_out`: path -> field without a column. `spellings`: path -> number of objects that spell the name twice."""
+    """`left_out`: path -> field without a column. `spellings`: path -> number of objects that spell the name twice.
+    `renamed`: path -> name in the table, of fields with characters that a table can't have."""
 
     schema: pa.Schema
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     spellings: Mapping[str, int] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+def declared_fields(schema: pa.Schema) -> InferredFields:
+    """The fields of a schema that an operator gave, with their names in a table."""
+    type_ = pa.struct(list(schema))
+    return InferredFields(pa.schema(list(renamed_type(type_))), renamed=dict(renamed_paths("", type_)))
 
 
 def infer_json_schema(values: Iterable[bytes | None]) -> pa.Schema:
@@ -93,10 +101,11 @@ def infer_json(
             continue
         if isinstance(found, dict):
             root.add(found, budget, MAX_DEPTH)
-    result = _Types(is_exact, frozenset(name.lower() for name in exact_fields), map_keys)
+    result = _Types(is_exact, frozenset(map(match_key, exact_fields)), map_keys)
     result.left_out.update({path: LeftOut(count, LIMIT) for path, count in budget.refused.items()})
     type_ = result.of(root, "")
-    return InferredFields(pa.schema(list(type_) if type_ is not None else []), result.left_out, budget.spellings)
+    schema = pa.schema(list(type_) if type_ is not None else [])
+    return InferredFields(schema, result.left_out, budget.spellings, result.renamed)
 
 
 class _Budget:
@@ -131,7 +140,7 @@ class _Shape:
         self.is_cut = False
         """True if nested values were too deep to be inspected."""
         self.fields: dict[str, _Shape] = {}
-        """By name in lower case."""
+        """By `match_key`."""
         self.element: _Shape | None = None
 
     def add(self, value: Any, budget: _Budget, depth: int) -> None:
@@ -157,18 +166,18 @@ class _Shape:
     def _add_object(self, value: dict[str, Any], budget: _Budget, depth: int) -> None:
         spelled: set[str] = set()
         for name, inner in value.items():
-            lower = name.lower()
-            if lower in spelled:
-                add_bounded(budget.spellings, {lower: 1})
+            key = match_key(name)
+            if key in spelled:
+                add_bounded(budget.spellings, {key: 1})
                 continue
-            spelled.add(lower)
-            shape = self.fields.get(lower)
+            spelled.add(key)
+            shape = self.fields.get(key)
             if shape is None:
                 if not budget.fields:
                     add_bounded(budget.refused, {name: 1})
                     continue
                 budget.fields -= 1
-                shape = self.fields[lower] = _Shape()
+                shape = self.fields[key] = _Shape()
             shape.names[name] += 1
             shape.add(inner, budget, depth)
 
@@ -186,6 +195,7 @@ class _Types:
 
     def __init__(self, is_exact: bool, exact_fields: frozenset[str], map_keys: int) -> None:
         self.left_out: dict[str, LeftOut] = {}
+        self.renamed: dict[str, str] = {}
         self._is_exact = is_exact
         self._exact_fields = exact_fields
         self._map_keys = map_keys
@@ -224,15 +234,17 @@ class _Types:
     def _struct(self, shape: _Shape, path: str) -> pa.DataType | None:
         found: dict[str, pa.DataType] = {}
         for part in shape.fields.values():
-            name = max(part.names, key=part.names.__getitem__)
-            inner = f"{path}.{name}".removeprefix(".")
+            spelling = max(part.names, key=part.names.__getitem__)
+            name, inner = table_name(spelling), f"{path}.{spelling}".removeprefix(".")
             if not usable_names([name]):
                 self._without(part, inner, NAME)
             elif (type_ := self.of(part, inner)) is not None:
                 found[name] = type_
+                if name != spelling:
+                    add_renamed(self.renamed, inner, name)
         names = usable_names(found)
         for name in found.keys() - set(names):
-            self._without(shape.fields[name.lower()], f"{path}.{name}".removeprefix("."), NAME)
+            self._without(shape.fields[match_key(name)], f"{path}.{name}".removeprefix("."), NAME)
         return pa.struct([(name, found[name]) for name in names]) if names else self._without(shape, path, EMPTY)
 
     def _without(self, shape: _Shape, path: str, why: str) -> pa.DataType | None:
@@ -243,11 +255,17 @@ class _Types:
         return None
 
     def _integer(self, shape: _Shape, path: str) -> pa.DataType:
-        if not (self._is_exact or path.lower() in self._exact_fields or shape.largest > LARGEST_EXACT):
+        if not (self._is_exact or match_key(path) in self._exact_fields or shape.largest > LARGEST_EXACT):
             return pa.float64()
         if shape.largest in INT64:
             return pa.int64()
         return pa.decimal128(DECIMAL_DIGITS, 0) if shape.largest < 10**DECIMAL_DIGITS else pa.float64()
+
+
+def add_renamed(renamed: dict[str, str], path: str, name: str) -> None:
+    """Note the name in the table of a field, of at most MAX_COUNTED fields."""
+    if len(renamed) < MAX_COUNTED:
+        renamed[path] = name
 
 
 def _number(shape: _Shape) -> pa.DataType:

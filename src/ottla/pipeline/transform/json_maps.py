@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ottla.pipeline.transform.columns import match_key
 from ottla.pipeline.transform.fit import field_at
 
 _ITEMS = (pa.types.is_string, pa.types.is_boolean, pa.types.is_int32, pa.types.is_int64, pa.types.is_float64)
@@ -50,8 +51,8 @@ def _spelling(found: dict[str, Any], name: str) -> str:
     """The field's name as the object spells it: as the column does, else the first in another spelling."""
     if found.get(name) is not None:
         return name
-    lower = name.lower()
-    others = (other for other in sorted(found) if other.lower() == lower and found[other] is not None)
+    key = match_key(name)
+    others = (other for other in sorted(found) if match_key(other) == key and found[other] is not None)
     return next(others, name)
 
 

@@ -1,19 +1,24 @@
 """Names in JSON text that the reader would ignore: other spellings of a column's name, and fields without a column.
 
-Names match without regard to case, as column names do. pyarrow's reader compares them exactly, so each other spelling
+Names match as `columns.match_key` compares them: without regard to case, and with `_` for characters that a table can't
+have. pyarrow's reader compares them exactly, so each other spelling
 in some values is read as a field of its own, and the fields of one name become one column: a field that is spelled
 as its column comes first, then the others in the order of their spelling.
 
-The names are found with a vectorised scan for texts in quotes before a colon. It knows no levels and no escapes, so
-it may find a name that is none, which costs a scan but changes no value. A name with an escape is not found.
+The names are found with a vectorised scan for texts in quotes before a colon. It knows no levels, and no escaped
+quotation marks, so it may find a name that is none, which costs a scan but changes no value. A name with an escaped
+quotation mark is not found.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ottla.pipeline.transform.columns import match_key
 
 MAX_SPELLED_FIELDS = 3
 """Maximum number of fields to read for other spellings, as a multiple of the fields with columns."""
@@ -44,15 +49,29 @@ def name_counts(text: pa.Array) -> dict[str, int]:
     spaced = name_count(text) is None
     ends = pc.match_substring_regex(following, rb"\A[ \t\r\n]*:") if spaced else pc.starts_with(following, b":")
     counts = pc.value_counts(names.filter(ends))
-    found = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
-    return {name.decode(): count for name, count in found if b"\\" not in name}
+    found: dict[str, int] = {}
+    for text_, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
+        name = _unescaped(text_) if b"\\" in text_ else text_.decode()
+        if name is not None:
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def _unescaped(text: bytes) -> str | None:
+    """A name with escapes, None for one that is cut at an escaped quotation mark, or is not Unicode."""
+    try:
+        name = json.loads(b'"%b"' % text)
+        name.encode()
+    except ValueError:
+        return None
+    return name if isinstance(name, str) else None
 
 
 def known_names(type_: pa.DataType) -> Iterable[str]:
-    """The names of all fields of a type, at all levels, in lower case."""
+    """The names of all fields of a type, at all levels, as `match_key` returns them."""
     if pa.types.is_struct(type_):
         for part in type_:
-            yield part.name.lower()
+            yield match_key(part.name)
             yield from known_names(part.type)
     elif pa.types.is_list(type_):
         yield from known_names(type_.value_type)
@@ -62,9 +81,9 @@ class Spellings:
     """Other spellings of the names of columns, as some values have them."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self._by_lower: dict[str, list[str]] = {}
+        self._by_key: dict[str, list[str]] = {}
         for name in sorted(names):
-            self._by_lower.setdefault(name.lower(), []).append(name)
+            self._by_key.setdefault(match_key(name), []).append(name)
 
     def widened(self, type_: pa.DataType) -> pa.DataType:
         """The struct type with a field for each spelling. Raises ValueError for too many: spellings in each other
@@ -80,7 +99,7 @@ class Spellings:
         own = set(type_.names)
         fields = []
         for part in type_:
-            spellings = [part.name, *(name for name in self._by_lower.get(part.name.lower(), ()) if name not in own)]
+            spellings = [part.name, *(name for name in self._by_key.get(match_key(part.name), ()) if name not in own)]
             for name in spellings:
                 room.take()
                 fields.append((name, self._widened(part.type, room)))
@@ -106,11 +125,11 @@ def merged(found: pa.Array, type_: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(type_, len(found), found.buffers()[:2], found.null_count, found.offset, [inner])
     places: dict[str, list[int]] = {}
     for number, part in enumerate(found.type):
-        places.setdefault(part.name.lower(), []).append(number)
+        places.setdefault(match_key(part.name), []).append(number)
     own = {part.name: found.type.get_field_index(part.name) for part in type_}
     columns = []
     for part in type_:
-        others = [number for number in places[part.name.lower()] if found.type.field(number).name not in own]
+        others = [number for number in places[match_key(part.name)] if found.type.field(number).name not in own]
         spelled = [merged(found.field(number), part.type) for number in (own[part.name], *others)]
         columns.append(pc.coalesce(*spelled) if len(spelled) > 1 else spelled[0])
     return pa.StructArray.from_arrays(columns, fields=list(type_), mask=found.is_null())
@@ -124,11 +143,11 @@ def with_own_names(value: object, type_: pa.DataType) -> object:
         return value
     spelled: dict[str, list[str]] = {}
     for name in sorted(value):
-        spelled.setdefault(name.lower(), []).append(name)
+        spelled.setdefault(match_key(name), []).append(name)
     own = {part.name for part in type_}
     found = {}
     for part in type_:
-        names = [name for name in spelled.get(part.name.lower(), ()) if name == part.name or name not in own]
+        names = [name for name in spelled.get(match_key(part.name), ()) if name == part.name or name not in own]
         names.sort(key=lambda name: (name != part.name, name))
         name = next((name for name in names if value[name] is not None), None)
         if name is not None:

@@ -51,18 +51,7 @@ class RecordDecoder:
         If the schema has CORRUPT_COLUMN, bad values are null there and no letters. `tally` counts unknown
         fields and these values.
         """
-        decoded = self.decoder.decode(encoded_values(batch, self.id_length))
-        found = {name: batch.column(name) for name in SCHEMA.names}
-        for name, column in zip(decoded.columns.schema.names, decoded.columns.columns, strict=True):
-            found[column_name(name, self.reserved)] = column
-        columns = [
-            found[column.name].cast(column.type) if column.name in found else pa.nulls(batch.num_rows, column.type)
-            for column in self.schema
-        ]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        reasons = _out_of_years(rows) | dict(zip(decoded.bad, decoded.reasons, strict=True))
-        if tally is not None:
-            add_bounded(tally.unknown, decoded.unknown)
+        rows, reasons = self.decode_all(batch, tally)
         if not reasons:
             return rows, None
         bad = sorted(reasons)
@@ -74,6 +63,22 @@ class RecordDecoder:
             return _with_corrupt(rows, batch, good, [reasons[place] for place in bad]), None
         letters = dead_letters_of(batch.filter(pa.array(~good)), [reasons[place] for place in bad])
         return rows.filter(pa.array(good)), letters
+
+    def decode_all(self, batch: pa.RecordBatch, tally: Tally | None = None) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """The rows of all records of a batch, and the reason at the position of each that can't be decoded, whose row
+        is void. `tally` counts unknown fields."""
+        decoded = self.decoder.decode(encoded_values(batch, self.id_length))
+        found = {name: batch.column(name) for name in SCHEMA.names}
+        for name, column in zip(decoded.columns.schema.names, decoded.columns.columns, strict=True):
+            found[column_name(name, self.reserved)] = column
+        columns = [
+            found[column.name].cast(column.type) if column.name in found else pa.nulls(batch.num_rows, column.type)
+            for column in self.schema
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        if tally is not None:
+            add_bounded(tally.unknown, decoded.unknown)
+        return rows, _out_of_years(rows) | dict(zip(decoded.bad, decoded.reasons, strict=True))
 
 
 def _with_corrupt(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ottla.pipeline.transform.columns import match_key
 from ottla.pipeline.transform.decoder import add_bounded
 from ottla.pipeline.transform.json_inference import NAME, InferredFields, LeftOut
 
@@ -25,44 +26,49 @@ _NUMBER = re.compile(r"(?<![\w'.-])\d+")
 @dataclass(slots=True)
 class SchemaReport:
     """`columns`: added to the table. `left_out`: path -> field without a column, of the inspected records.
-    `spellings`: name -> number of inspected objects that spell it in two ways."""
+    `spellings`: name -> number of inspected objects that spell it in two ways. `renamed`: path -> name in the table."""
 
     columns: list[str] = field(default_factory=list)
     left_out: dict[str, LeftOut] = field(default_factory=dict)
     spellings: dict[str, int] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
 
     def add(self, inferred: InferredFields, fields: pa.Schema, columns: Sequence[str]) -> None:
         """Add inferred fields, of which `fields` have columns."""
         kept = set(fields.names)
         refused = {name: LeftOut(0, NAME) for name in inferred.schema.names if name not in kept}
-        known = set(_paths("", pa.struct(list(fields))))
-        self.left_out |= refused | {path: one for path, one in inferred.left_out.items() if path.lower() not in known}
+        known = dict(_paths("", pa.struct(list(fields))))
+        left_out = {path: one for path, one in inferred.left_out.items() if match_key(path) not in known}
+        self.left_out |= refused | left_out
         self.spellings |= inferred.spellings
+        self.renamed |= {path: known[key] for path in inferred.renamed if (key := match_key(path)) in known}
         self.columns += columns
 
     def fields_without_column(self, unknown: Mapping[str, int]) -> list[dict[str, str | int]]:
         """Fields without a column, the commonest first; `unknown`: the counts of the tasks by name, at any level."""
-        counts = {name.lower(): count for name, count in unknown.items()}
+        counts: Counter[str] = Counter()
+        for name, count in unknown.items():
+            counts[match_key(name)] += count
         found: list[dict[str, str | int]] = []
         named = set()
         for path, one in self.left_out.items():
-            name = path.rpartition(".")[2].removesuffix("[]").lower()
+            name = match_key(path.rpartition(".")[2].removesuffix("[]"))
             named.add(name)
-            found.append({"field": path, "values": max(counts.get(name, 0), one.values), "why": one.why})
+            found.append({"field": path, "values": max(counts[name], one.values), "why": one.why})
         found += [
             {"field": name, "values": count, "why": UNSEEN}
             for name, count in unknown.items()
-            if name.lower() not in named
+            if match_key(name) not in named
         ]
         return sorted(found, key=lambda one: (-int(one["values"]), str(one["field"])))
 
 
-def _paths(path: str, type_: pa.DataType) -> Iterator[str]:
-    """The paths of all fields, in lower case, with `[]` behind those of lists."""
+def _paths(path: str, type_: pa.DataType) -> Iterator[tuple[str, str]]:
+    """(path, name) of all fields, paths as `match_key` returns them, with `[]` behind those of lists."""
     if pa.types.is_struct(type_):
         for part in type_:
-            inner = f"{path}.{part.name.lower()}".removeprefix(".")
-            yield inner
+            inner = f"{path}.{match_key(part.name)}".removeprefix(".")
+            yield inner, part.name
             yield from _paths(inner, part.type)
     elif pa.types.is_list(type_):
         yield from _paths(f"{path}[]", type_.value_type)

@@ -30,7 +30,7 @@ from ottla.pipeline.transform.json_inference import InferredFields
 from ottla.pipeline.transform.record_decoder import RecordDecoder
 from ottla.pipeline.transform.schema_ids import encoded_values
 from ottla.pipeline.transform.schema_report import SchemaReport
-from ottla.pipeline.transform.value_format import JsonFormat, Samples, ValueFormat
+from ottla.pipeline.transform.value_format import CsvFormat, JsonFormat, Samples, ValueFormat
 from ottla.pipeline.transform.widening import adapted, widened
 from ottla.schemas.ids import IdLength
 
@@ -43,6 +43,8 @@ MAX_PLACES = 512
 """Places in all ranges of a topic."""
 SAMPLE_FETCH_BYTES = 256 << 10
 SAMPLE_WAIT_MS = 500
+WIDENING_FORMAT = "iceberg"
+"""The format whose columns can change their types; others only get new columns."""
 
 
 def settle(
@@ -61,8 +63,22 @@ def settle(
     `reserved`: column names that a field gets only with a prefix. `report` gets the new columns, and the fields that
     have none. `keeps_bad`: records that can't be decoded stay in the table, with CORRUPT_COLUMN.
     """
-    held = table.schema() if table.exists() else SCHEMA
     samples = sample_values(cluster, ranges, isolation, value_format.id_length)
+    return settle_samples(value_format, table, samples, reserved, report=report, keeps_bad=keeps_bad)
+
+
+def settle_samples(
+    value_format: ValueFormat,
+    table: Table,
+    samples: Samples,
+    reserved: frozenset[str] = RESERVED_COLUMNS,
+    *,
+    report: SchemaReport | None = None,
+    keeps_bad: bool = False,
+    dry_run: bool = False,
+) -> RecordDecoder:
+    """As `settle`, for records of which `samples` are values. With `dry_run` the table stays as it is."""
+    held = table.schema() if table.exists() else SCHEMA
     inferred = _infer(value_format, _fields_of(held, reserved), samples)
     fields = _with_usable_columns(inferred.schema, held, reserved)
     wanted = {column_name(field.name, reserved): field.type for field in fields}
@@ -71,7 +87,10 @@ def settle(
     if not value_format.is_inferred:
         _require_fit(held, wanted, table)
     is_there = table.exists()
-    schema = _widen(table, held, wanted) if is_there else stored_schema(table.format, _with_columns(held, wanted))
+    if dry_run:
+        schema = stored_schema(table.format, _with_columns(held, wanted, widen=table.format == WIDENING_FORMAT))
+    else:
+        schema = _widen(table, held, wanted) if is_there else stored_schema(table.format, _with_columns(held, wanted))
     if report is not None:
         names = set(held.names)
         report.add(inferred, fields, [name for name in wanted if name not in names])
@@ -82,7 +101,7 @@ def settle(
 
 
 def _infer(value_format: ValueFormat, held: pa.Schema, samples: Samples) -> InferredFields:
-    if isinstance(value_format, JsonFormat):
+    if isinstance(value_format, JsonFormat | CsvFormat):
         return value_format.infer(held, samples)
     return InferredFields(value_format.fields(held, samples))
 

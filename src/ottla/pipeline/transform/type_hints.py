@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from ottla.common.errors import OperatorError
-from ottla.pipeline.transform.columns import usable_names
+from ottla.pipeline.transform.columns import match_key, table_name, usable_names
 from ottla.pipeline.transform.widening import widened
 
 _TYPES = {
@@ -35,14 +35,14 @@ def parse_hints(texts: Iterable[str]) -> pa.Schema:
     found: dict[str, pa.DataType] = {}
     for text in texts:
         name, colon, kind = text.rpartition(":")
-        name = name.strip()
+        name = table_name(name.strip())
         type_ = _type_of(kind.replace(" ", "").lower()) if colon else None
         if type_ is None or usable_names([name]) != [name]:
             raise OperatorError(
                 f"--type {text!r} is not NAME: TYPE with a column name and one of {', '.join(_TYPES)}, decimal(P,S), "
                 f"map<string,{'|'.join(sorted(MAP_ITEMS))}>, such as 'price: double'"
             )
-        if name.lower() in {other.lower() for other in found}:
+        if match_key(name) in set(map(match_key, found)):
             raise OperatorError(f"--type names the column {name!r} twice; name it once")
         found[name] = type_
     return pa.schema(list(found.items()))

@@ -15,7 +15,7 @@ from ottla.pipeline.transform.access_log_decoder import AccessLogDecoder
 from ottla.pipeline.transform.csv_decoder import CsvDecoder, column_count, infer_csv_schema
 from ottla.pipeline.transform.decoder import Decoder
 from ottla.pipeline.transform.json_decoder import JsonDecoder
-from ottla.pipeline.transform.json_inference import InferredFields, infer_json
+from ottla.pipeline.transform.json_inference import InferredFields, declared_fields, infer_json
 from ottla.pipeline.transform.regex_decoder import RegexDecoder, group_names
 from ottla.pipeline.transform.type_hints import with_hints
 from ottla.pipeline.transform.widening import adapted, respelled
@@ -76,7 +76,7 @@ class JsonFormat:
     def infer(self, held: pa.Schema, samples: Samples) -> InferredFields:
         """Inferred fields are added to those of the table: a field that no sample has may still come."""
         if self.schema is not None:
-            return InferredFields(self.schema)
+            return declared_fields(self.schema)
         values = chain.from_iterable(values.drop_null().to_pylist() for values in samples.values())
         found = infer_json(
             map(self._document, values),
@@ -113,15 +113,18 @@ class CsvFormat:
         return None
 
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
+        return self.infer(held, samples).schema
+
+    def infer(self, held: pa.Schema, samples: Samples) -> InferredFields:
         """The columns of an existing table settle the width: another sample can't change it."""
         if self.schema is not None:
-            return self.schema
+            return declared_fields(self.schema)
         values = pa.chunked_array(samples.values(), pa.binary()).combine_chunks()
         found = infer_csv_schema(values, column_count(held.names))
         unknown = [name for name in self.hints.names if name not in found.names]
         if unknown and found.names:
             raise OperatorError(f"--type names {unknown[0]!r}, but the columns of CSV are c0 to {found.names[-1]}")
-        return with_hints(found, self.hints, held) if found.names else found
+        return InferredFields(with_hints(found, self.hints, held) if found.names else found)
 
     def decoder(self, fields: pa.Schema) -> Decoder:
         return CsvDecoder(fields, self.is_inferred)

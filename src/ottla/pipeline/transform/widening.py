@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ottla.pipeline.transform.columns import usable_names
+from ottla.pipeline.transform.columns import match_key, usable_names
 
 
 def widened(held: pa.DataType, found: pa.DataType) -> pa.DataType | None:
@@ -51,12 +51,12 @@ def adapted(held: pa.DataType, found: pa.DataType, *, widen: bool = True) -> pa.
 
 
 def respelled(found: pa.DataType, held: pa.DataType) -> pa.DataType:
-    """`found` with the names of fields as `held` spells them, where they differ in case only."""
+    """`found` with the names of fields as `held` spells them, where they are spellings of one name."""
     if pa.types.is_struct(found) and pa.types.is_struct(held):
-        parts = {part.name.lower(): part for part in held}
+        parts = {match_key(part.name): part for part in held}
         fields = []
         for part in found:
-            mine = parts.get(part.name.lower())
+            mine = parts.get(match_key(part.name))
             fields.append((mine.name, respelled(part.type, mine.type)) if mine else (part.name, part.type))
         return pa.struct(fields)
     if _is_list(found) and _is_list(held):
