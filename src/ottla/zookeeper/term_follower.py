@@ -28,10 +28,10 @@ from ottla.metadata.publisher import MetadataPublisher
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.fetcher import Fetcher
 from ottla.quorum.network import QuorumNetwork
-from ottla.quorum.opening import image_of
 from ottla.quorum.raft_types import OffsetAndEpoch, Peer, QuorumStatistics, ReplicaKey
 from ottla.quorum.replay import Replay, batch_content_by_record
-from ottla.quorum.snapshot_file import Snapshot, SnapshotId
+from ottla.quorum.snapshot_file import SnapshotId
+from ottla.quorum.snapshot_image import LoadedSnapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.storage.log.flush import FlushDone
 
@@ -201,17 +201,13 @@ class TermLogFollower:
         """See `FetcherOwner`. Raises ProtocolError: the log of a term is never truncated."""
         raise ProtocolError(f"the controller requested a truncation to {end_offset}")
 
-    def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
+    def loaded(self, snapshot: SnapshotId, content: LoadedSnapshot) -> None:
         """See `FetcherOwner`. Raises ProtocolError. Published once the records after it are received too."""
         followed = self._followed
         if snapshot.epoch != followed.epoch:
             raise ProtocolError(f"snapshot {snapshot.file_name} is of another controller term than {followed.epoch}")
-        try:
-            image = image_of(snapshot, content.records)
-        except InvariantError as error:
-            raise ProtocolError(str(error)) from error
         self._replay = Replay(self._publisher)
-        self._replay.load(image)
+        self._replay.load(content.image)
         followed.end_offset, followed.last_epoch = snapshot.end_offset, snapshot.epoch
 
     def high_watermark_received(self, high_watermark: int) -> None:
