@@ -275,7 +275,7 @@ METADATA = [
         "metadata records that a controller prepares, or a follower decodes or replays, in one turn of the event loop",
         "controller.result.RECORDS_PER_TURN",
         "quorum.fetcher.RECORDS_PER_FETCH_TURN",
-        "quorum.driver.MESSAGES_PER_TURN",
+        "quorum.replay.MESSAGES_PER_TURN",
     ),
     row(
         "batch of the metadata log or of a snapshot; larger requests get RECORD_LIST_TOO_LARGE",

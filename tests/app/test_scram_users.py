@@ -13,8 +13,10 @@ from ottla.app.main import cli
 from ottla.app.scram_users import scram_record
 from ottla.common.errors import OperatorError
 from ottla.protocol.messages.metadata_records import UserScramCredentialRecord
-from ottla.quorum.snapshot_file import BOOTSTRAP, read_snapshot
+from ottla.quorum.snapshot_file import BOOTSTRAP
 from ottla.security.sasl.credentials import ScramMechanism, credential_of, salted_password
+
+from ..quorum.snapshot_content import read_snapshot
 
 PASSWORD = "very=secret"
 

@@ -274,6 +274,20 @@ def test_image_round_trip_through_records() -> None:
     assert again.apply(image.offset, image.epoch)[0] == image
 
 
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_spent_delta_returns_the_image_of_apply(order: slice) -> None:
+    topic, *partitions = a_topic(partitions=3)
+    records = [topic, *partitions[order], *a_topic("u", b"u" * 16), RemoveTopicRecord(topic_id=b"u" * 16)]
+    for base in (EMPTY_IMAGE, full_image()):
+        deltas = MetadataDelta(base), MetadataDelta(base)
+        for delta in deltas:
+            for record in records:
+                delta.replay(record)
+        image = deltas[0].into_image(9, 1)
+        assert image == deltas[1].apply(9, 1)[0]
+        assert list(image.topics["t"].partitions) == [0, 1, 2]
+
+
 def test_framing() -> None:
     assert encode_record(versioned(NoOpRecord())) == bytes([1, 20, 0, 0])
     assert encode_record(versioned(TopicRecord(name="t", topic_id=TOPIC_ID))) == (

@@ -149,21 +149,21 @@ def quorum(monkeypatch: pytest.MonkeyPatch) -> QuorumLogWorld:
     return small_turns(QuorumLogWorld(1), monkeypatch)
 
 
-def test_followers_replay_many_records_in_bounded_parts(
-    quorum: QuorumLogWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_followers_replay_many_records_in_bounded_parts(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.quorum.driver.MESSAGES_PER_TURN", PER_TURN)
+    monkeypatch.setattr("ottla.zookeeper.term_follower.MESSAGES_PER_TURN", PER_TURN)
     replayed: Counter[int] = Counter()
     replay = MetadataDelta.replay
 
     def counted(delta: MetadataDelta, record: object) -> None:
-        replayed[quorum.loop.events] += 1
+        replayed[world.loop.events] += 1
         replay(delta, record)
 
     monkeypatch.setattr(MetadataDelta, "replay", counted)
-    quorum.answered(quorum.together().ask(create_many))
-    quorum.together()
+    world.answered(world.together().ask(create_many))
+    world.together()
     assert max(replayed.values()) == PER_TURN
-    assert replayed.total() == RECORDS * len(quorum.running)
+    assert replayed.total() == RECORDS * len(world.running)
 
 
 def test_followers_decode_many_records_in_bounded_parts(

@@ -30,10 +30,11 @@ from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.election_file import decode_fields, encode_election_state, encode_fields
 from ottla.quorum.metadata_log import MetadataLogConfig
 from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, ElectionState, Voter
-from ottla.quorum.snapshot_file import read_snapshot
 from ottla.record.batch import iter_batches
 from ottla.record.builder import build_batch
 from ottla.record.control import ControlRecordType, control_record_type
+
+from .snapshot_content import read_snapshot
 
 DIRECTORY_ID = b"D" * 16
 

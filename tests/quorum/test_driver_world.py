@@ -106,7 +106,7 @@ def test_configured_voters_stand_in_no_file_and_never_change() -> None:
     driver = leader.driver
     assert driver is not None
     assert driver.log.start_offset > 0, "there is a snapshot"
-    assert driver.log.read_snapshot(driver.log.snapshots()[-1]).voters == ()
+    assert driver.log.load_snapshot(driver.log.snapshots()[-1]).voters == ()
     assert not any(sets for batch in driver.log.batches(driver.log.start_offset) for sets in batch_content(batch)[1])
     assert leader.mount is not None
     state = json.loads(leader.mount.read_bytes(f"{driver.log.directory}/quorum-state"))
@@ -158,7 +158,7 @@ def test_voters_are_written_once_all_announced_directories() -> None:
         world.run(1.0)
     world.calm()
     assert leader.raft.state.voters == tuple(map(voter_of, (1, 2, 3)))
-    assert leader.log.read_snapshot(leader.log.snapshots()[-1]).voters == leader.raft.state.voters
+    assert leader.log.load_snapshot(leader.log.snapshots()[-1]).voters == leader.raft.state.voters
     assert describe(active(world)) == ([1, 2, 3], [4])
     assert add(world, voter_of(4)) is ErrorCode.NONE
     assert remove(world, voter_of(1)) is ErrorCode.NONE

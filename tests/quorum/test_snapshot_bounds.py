@@ -4,22 +4,34 @@ fallback."""
 from __future__ import annotations
 
 import random
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.app.disk import RealDisk
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError, ProtocolError
 from ottla.metadata.bounds import MAX_BATCH_BYTES
 from ottla.metadata.records import ApiMessageAndVersion, versioned
-from ottla.protocol.messages.metadata_records import UserScramCredentialRecord
+from ottla.protocol.messages.metadata_records import PartitionRecord, TopicRecord, UserScramCredentialRecord
 from ottla.quorum.driver import QuorumDriver
 from ottla.quorum.metadata_log import UNREADABLE_SUFFIX, MetadataLogConfig
-from ottla.quorum.snapshot_file import SnapshotBuilder, SnapshotId, check_snapshot, read_snapshot
+from ottla.quorum.snapshot_file import (
+    SnapshotBuilder,
+    SnapshotId,
+    batches_in,
+    batches_of,
+    check_snapshot,
+    replay_snapshot,
+)
+from ottla.quorum.snapshot_image import load_snapshot
 from ottla.quorum.snapshots import encode_in_steps
 from ottla.record.batch import iter_batches
 
 from . import driver_world
 from .driver_world import LOG_CONFIG, World
+from .snapshot_content import read_snapshot
 
 MIB = 1024 * 1024
 
@@ -177,6 +189,77 @@ def test_snapshot_check_refuses_truncated_data(cut: int) -> None:
     data = builder.finish()
     with pytest.raises(ProtocolError):
         check_snapshot(data[: len(data) - cut] if cut else b"")
+
+
+def written(path: Path, sizes: list[int]) -> bytes:
+    """A snapshot with a batch for each size."""
+    builder = SnapshotBuilder(1, 0, 0, ())
+    for number, size in enumerate(sizes):
+        builder.add([sized(f"t{number}", size)])
+    data = builder.finish()
+    path.write_bytes(data)
+    return data
+
+
+@pytest.mark.parametrize("piece", [61, 200, 1000, 1 << 20])
+def test_snapshot_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr("ottla.quorum.snapshot_file._READ_BYTES", piece)
+    data = written(tmp_path / "snapshot", [10, 2000, 10, 700, 10])
+    file = RealDisk().open(str(tmp_path / "snapshot"), read_only=True)
+    found = [(position, batch.to_bytes()) for position, batch in batches_in(file)]
+    file.close()
+    assert found == [(position, batch.to_bytes()) for position, batch in batches_of(data)]
+
+
+@pytest.mark.parametrize("piece", [61, 1 << 20])
+def test_any_damaged_or_cut_snapshot_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr("ottla.quorum.snapshot_file._READ_BYTES", piece)
+    path = tmp_path / "snapshot"
+    data = written(path, [10, 10])
+    damaged = [data[:cut] for cut in range(len(data))]
+    for batch in iter_batches(data):
+        length, covered = range(8, 12), range(16, batch.size_bytes)  # not offset and epoch, which no CRC covers
+        damaged += [
+            data[:position] + bytes([data[position] ^ 0x40]) + data[position + 1 :]
+            for position in (batch.position + each for each in (*length, *covered))
+        ]
+    for each in damaged:
+        path.write_bytes(each)
+        file = RealDisk().open(str(path), read_only=True)
+        with pytest.raises(ProtocolError):
+            replay_snapshot(batches_in(file), lambda _: None)
+        file.close()
+
+
+def test_loading_takes_little_more_memory_than_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.quorum.snapshot_file._READ_BYTES", 16 * 1024)
+    records = []
+    for number in range(50):
+        topic_id = number.to_bytes(16)
+        records.append(versioned(TopicRecord(name=f"t{number}", topic_id=topic_id)))
+        for index in range(100):
+            partition = PartitionRecord(
+                partition_id=index, topic_id=topic_id, replicas=[1, 2, 3], isr=[1, 2, 3], leader=1
+            )
+            records.append(versioned(partition))
+    builder, rest = SnapshotBuilder(1, 0, 0, ()), iter(records)
+    while builder.add_step(rest, 100):
+        pass
+    path = tmp_path / "snapshot"
+    path.write_bytes(builder.finish())
+    del records, rest, builder
+    file = RealDisk().open(str(path), read_only=True)
+    tracemalloc.start()
+    try:
+        loaded = load_snapshot(SnapshotId(1, 1), batches_in(file))
+        size, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        file.close()
+    assert loaded.image.partition_count() == 5_000
+    assert peak < 1.4 * size, f"{peak} bytes for {size}"
 
 
 def test_the_largest_batch_reaches_all_voters_in_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,9 +35,9 @@ from ottla.protocol.messages.metadata_records import (
 )
 from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.quorum.format import format_directory
-from ottla.quorum.snapshot_file import read_snapshot
 from ottla.record.batch import iter_batches
 
+from ..quorum.snapshot_content import read_snapshot
 from .harness import Connection, Server, fetch_request, fetched
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

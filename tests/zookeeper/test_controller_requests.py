@@ -31,10 +31,10 @@ from ottla.protocol.registry import ApiKey
 from ottla.protocol.znodes import paths
 from ottla.quorum.raft_types import OffsetAndEpoch, ReplicaKey
 from ottla.quorum.rpc import fetch_request, read_fetch, read_snapshot_piece, snapshot_request
-from ottla.quorum.snapshot_file import read_snapshot
 from ottla.server.requests.principals import pack_principal
 from ottla.zookeeper.writing import registration
 
+from ..quorum.snapshot_content import read_snapshot
 from .brokers import FOREVER_MS, Life, Machines, World, address_of
 
 PEER = 2

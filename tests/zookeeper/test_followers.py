@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.common.errors import ErrorCode, ProtocolError
+from ottla.metadata.image import EMPTY_IMAGE
 from ottla.metadata.log import LeaderAndEpoch
 from ottla.metadata.records import encode_record, versioned
 from ottla.protocol.messages.fetch import FetchResponse, PartitionData
@@ -21,7 +22,8 @@ from ottla.protocol.znodes.operations import Delete
 from ottla.quorum import fetcher
 from ottla.quorum.raft_types import OffsetAndEpoch, ReplicaKey
 from ottla.quorum.rpc import fetch_request
-from ottla.quorum.snapshot_file import Snapshot, SnapshotId
+from ottla.quorum.snapshot_file import SnapshotId
+from ottla.quorum.snapshot_image import LoadedSnapshot
 from ottla.record.batch import BatchView
 from ottla.record.builder import RecordData, build_batch
 from ottla.zookeeper import term_log
@@ -412,7 +414,7 @@ class TestInvalidData:
     def test_snapshot_of_another_term(self, epoch: int) -> None:
         follower = cluster(1, 2).nodes[2].log._follower
         with pytest.raises(ProtocolError):
-            follower.loaded(SnapshotId(first_offset(epoch) + 9, epoch + 1), Snapshot([], ()))
+            follower.loaded(SnapshotId(first_offset(epoch) + 9, epoch + 1), LoadedSnapshot(EMPTY_IMAGE, ()))
 
     def test_a_listener_that_raises_ends_the_node(self) -> None:
         world = cluster(1, 2)

@@ -13,11 +13,11 @@ from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.log import LeaderAndEpoch
 from ottla.metadata.records import ApiMessageAndVersion, encode_record, versioned
 from ottla.protocol.messages.metadata_records import ConfigRecord
-from ottla.quorum.opening import image_of
 from ottla.quorum.raft_types import FetchVerdict, OffsetAndEpoch, ReplicaKey
 from ottla.quorum.replay import batch_content
 from ottla.quorum.rpc import fetch_request, snapshot_request
-from ottla.quorum.snapshot_file import SnapshotId, read_snapshot
+from ottla.quorum.snapshot_file import SnapshotId, batches_of
+from ottla.quorum.snapshot_image import load_snapshot
 from ottla.record.batch import iter_batches
 from ottla.zookeeper import term_log
 from ottla.zookeeper.log import first_offset
@@ -182,7 +182,7 @@ def test_a_snapshot_is_the_image_piece_by_piece() -> None:
         data += responses.unaligned_records
         if len(data) == responses.size:
             break
-    assert image_of(SnapshotId(*place), read_snapshot(bytes(data)).records) == reign.image
+    assert load_snapshot(SnapshotId(*place), batches_of(data)).image == reign.image
     for position in (len(data), -1):
         assert reign.snapshot(place, position).error_code == ErrorCode.POSITION_OUT_OF_RANGE
 
@@ -214,7 +214,7 @@ class TestGrowth:
         place = OffsetAndEpoch(START + 3, EPOCH)
         assert reign.fetch(0, last=0).snapshot_id.end_offset == place.end_offset
         data = bytes(reign.snapshot(place).unaligned_records)
-        assert image_of(SnapshotId(*place), read_snapshot(data).records) == reign.image
+        assert load_snapshot(SnapshotId(*place), batches_of(data)).image == reign.image
         reign.write(setting(4))
         assert reign.fetch(place.end_offset).records
 
@@ -229,7 +229,7 @@ class TestGrowth:
         responses = reign.fetch(START)
         place = OffsetAndEpoch(responses.snapshot_id.end_offset, responses.snapshot_id.epoch)
         data = bytes(reign.snapshot(place).unaligned_records)
-        image = image_of(SnapshotId(*place), read_snapshot(data).records)
+        image = load_snapshot(SnapshotId(*place), batches_of(data)).image
         offset = place.end_offset
         while offset < reign.log.end_offset:
             for batch in iter_batches(reign.fetch(offset).records):

@@ -8,7 +8,7 @@ log and code disagree, which raises InvariantError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -81,7 +81,7 @@ class MetadataChanges:
     created_topics: list[TopicImage] = field(default_factory=list)
     deleted_topics: list[TopicImage] = field(default_factory=list)
     """Last image of each."""
-    changed_partitions: list[tuple[TopicImage, int]] = field(default_factory=list)
+    changed_partitions: Collection[tuple[TopicImage, int]] = ()
     """Partitions of created topics, added ones and changed ones, with the new image of their topic."""
     changed_configs: list[ConfigResource] = field(default_factory=list)
     brokers_changed: bool = False
@@ -90,12 +90,29 @@ class MetadataChanges:
     """Another service manages the cluster now, with unrelated partition epochs: all partitions are listed."""
 
 
+class AllPartitions(Collection[tuple[TopicImage, int]]):
+    """Every partition of some topics, without a list of them: a million pairs take 70 MB."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, topics: Collection[TopicImage]) -> None:
+        self._topics = topics
+
+    def __len__(self) -> int:
+        return sum(len(topic.partitions) for topic in self._topics)
+
+    def __iter__(self) -> Iterator[tuple[TopicImage, int]]:
+        return ((topic, index) for topic in self._topics for index in topic.partitions)
+
+    def __contains__(self, pair: object) -> bool:
+        return any(each == pair for each in self)
+
+
 def all_changes(image: MetadataImage) -> MetadataChanges:
     """Return the differences between the empty image and this one."""
-    topics = list(image.topics.values())
     return MetadataChanges(
-        created_topics=topics,
-        changed_partitions=[(topic, index) for topic in topics for index in topic.partitions],
+        created_topics=list(image.topics.values()),
+        changed_partitions=AllPartitions(image.topics.values()),
         changed_configs=list(image.configs),
         brokers_changed=True,
         acls_changed=True,
@@ -148,18 +165,30 @@ class MetadataDelta:
 
     def apply(self, offset: int, epoch: int) -> tuple[MetadataImage, MetadataChanges]:
         """Return the image after all replayed records, as of `offset` and leader `epoch`, and the changes."""
-        base = self._base
         changes = MetadataChanges()
-        topics, topics_by_id = self._apply_topics(changes)
-        configs = self._apply_configs(changes)
+        topics = self._apply_topics(changes, spent=False)
+        changes.changed_configs = list(self._configs)
         changes.brokers_changed = bool(self._brokers)
         changes.acls_changed = bool(self._acls)
-        image = MetadataImage(
+        return self._image(offset, epoch, *topics), changes
+
+    def into_image(self, offset: int, epoch: int) -> MetadataImage:
+        """Return the same image as `apply`, which takes over the partitions of new topics instead of copying them.
+
+        The delta must not be used afterwards.
+        """
+        return self._image(offset, epoch, *self._apply_topics(MetadataChanges(), spent=True))
+
+    def _image(
+        self, offset: int, epoch: int, topics: Mapping[str, TopicImage], topics_by_id: Mapping[Uuid, TopicImage]
+    ) -> MetadataImage:
+        base = self._base
+        return MetadataImage(
             offset=offset,
             epoch=epoch,
             topics=topics,
             topics_by_id=topics_by_id,
-            configs=configs,
+            configs=self._apply_configs(),
             brokers=_merged(base.brokers, self._brokers),
             controllers=_merged(base.controllers, self._controllers),
             features=base.features if self._features is None else self._features,
@@ -170,13 +199,18 @@ class MetadataDelta:
             acls=_merged(base.acls, self._acls),
             zk_migration_state=self._migration,
         )
-        return image, changes
 
-    def _apply_topics(self, changes: MetadataChanges) -> tuple[Mapping[str, TopicImage], Mapping[Uuid, TopicImage]]:
+    def _apply_topics(
+        self, changes: MetadataChanges, *, spent: bool
+    ) -> tuple[Mapping[str, TopicImage], Mapping[Uuid, TopicImage]]:
+        """Return the topics by name and by id. With `spent` they may share this delta's partitions, and `changes`
+        lists none.
+        """
         base = self._base
         if not self._topics:
             return base.topics, base.topics_by_id
         topics, topics_by_id = dict(base.topics), dict(base.topics_by_id)
+        pairs: list[tuple[TopicImage, int]] = []
         for topic_id, name in self._topics.items():
             old = base.topics_by_id.get(topic_id)
             if name is None:
@@ -188,12 +222,19 @@ class MetadataDelta:
                         del topics[old.name]
                 continue
             changed = self._partitions.get(topic_id, {})
-            merged = {**old.partitions, **changed} if old else changed
-            topic = TopicImage(name, topic_id, {index: merged[index] for index in sorted(merged)})
+            numbers = sorted(changed)
+            if spent and old is None and numbers == list(changed):
+                merged = changed
+            else:
+                both = {**old.partitions, **changed} if old else changed
+                merged = {index: both[index] for index in sorted(both)}
+            topic = TopicImage(name, topic_id, merged)
             topics[name] = topics_by_id[topic_id] = topic
             if old is None:
                 changes.created_topics.append(topic)
-            changes.changed_partitions.extend((topic, index) for index in sorted(changed))
+            if not spent:
+                pairs.extend((topic, index) for index in numbers)
+        changes.changed_partitions = pairs
         return topics, topics_by_id
 
     def _apply_quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
@@ -202,12 +243,11 @@ class MetadataDelta:
         merged = {**self._base.client_quotas, **self._quotas}
         return {entity: quotas for entity, quotas in merged.items() if quotas}
 
-    def _apply_configs(self, changes: MetadataChanges) -> Mapping[ConfigResource, Mapping[str, str]]:
+    def _apply_configs(self) -> Mapping[ConfigResource, Mapping[str, str]]:
         if not self._configs:
             return self._base.configs
         configs = dict(self._base.configs)
         for resource, values in self._configs.items():
-            changes.changed_configs.append(resource)
             if values:
                 configs[resource] = values
             else:

@@ -7,7 +7,7 @@ recreated under its name appears as both.
 from __future__ import annotations
 
 from ottla.metadata.delta import MetadataChanges, all_changes
-from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
+from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 
 
 def changes_between(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
@@ -16,14 +16,14 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
     for topic_id, topic in old.topics_by_id.items():
         if topic_id not in new.topics_by_id:
             changes.deleted_topics.append(topic)
+    changed: list[tuple[TopicImage, int]] = []
     for topic_id, topic in new.topics_by_id.items():
         before = old.topics_by_id.get(topic_id)
         if before is None:
             changes.created_topics.append(topic)
         known = {} if before is None else before.partitions
-        changes.changed_partitions += [
-            (topic, index) for index, partition in topic.partitions.items() if known.get(index) != partition
-        ]
+        changed += [(topic, index) for index, partition in topic.partitions.items() if known.get(index) != partition]
+    changes.changed_partitions = changed
     resources = dict.fromkeys([*old.configs, *new.configs])
     changes.changed_configs = [item for item in resources if old.configs.get(item) != new.configs.get(item)]
     changes.brokers_changed = dict(old.brokers) != dict(new.brokers)

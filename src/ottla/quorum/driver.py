@@ -49,7 +49,7 @@ from ottla.quorum.opening import bootstrap_voter, read_log
 from ottla.quorum.phases import CLOSED, DRAINING, FOLLOWING, LEADING, OPENING, RUNNING, TAKING_OVER, ReplicaState
 from ottla.quorum.raft import Raft
 from ottla.quorum.raft_types import FORGOTTEN_EPOCHS, MAX_LEADER_EPOCH, ElectionState, OffsetAndEpoch, Persist, Voter
-from ottla.quorum.replay import ALL_MESSAGES, Replay
+from ottla.quorum.replay import ALL_MESSAGES, MESSAGES_PER_TURN, Replay
 from ottla.quorum.rounds import Rounds
 from ottla.quorum.snapshots import SnapshotTaker
 from ottla.quorum.timer import DeadlineTimer
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MESSAGES_PER_TURN = 1000
-"""Committed records that a follower replays in one turn of the loop, some 5 ms."""
 _STOP_S = 1.0
 """Time for the followers to learn that the leader stops, in seconds."""
 

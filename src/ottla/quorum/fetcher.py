@@ -36,7 +36,8 @@ from ottla.quorum.rpc import (
     read_snapshot_piece,
     snapshot_request,
 )
-from ottla.quorum.snapshot_file import Snapshot, SnapshotId, read_snapshot
+from ottla.quorum.snapshot_file import SnapshotId, batches_of
+from ottla.quorum.snapshot_image import LoadedSnapshot, load_snapshot
 from ottla.storage.log.flush import FlushDone
 
 logger = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ class FetcherOwner(Protocol):
         """Truncate the log. Raises KafkaError."""
         ...
 
-    def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
+    def loaded(self, snapshot: SnapshotId, content: LoadedSnapshot) -> None:
         """Restart the log from a snapshot whose file exists. Raises OSError, KafkaError."""
         ...
 
@@ -441,15 +442,15 @@ class Fetcher:
             self._store(download)
 
     def _store(self, download: _Download) -> None:
-        """Read and write the snapshot in the pool; the log is replaced only when the file exists."""
+        """Load and write the snapshot in the pool; the log is replaced only when the file exists."""
         log, snapshot, data = self._log, download.snapshot, bytes(download.data)
 
-        def work() -> Snapshot:
-            content = read_snapshot(data)
+        def work() -> LoadedSnapshot:
+            content = load_snapshot(snapshot, batches_of(data))
             log.write_snapshot(snapshot, data)
             return content
 
-        def stored(content: Snapshot | None, error: BaseException | None) -> None:
+        def stored(content: LoadedSnapshot | None, error: BaseException | None) -> None:
             self._busy = False
             if self._stopped:
                 return

@@ -9,10 +9,10 @@ from ottla.common.errors import ProtocolError
 from ottla.common.platform.clock import Clock
 from ottla.common.platform.disk import Buffer
 from ottla.quorum.metadata_log import ReplicaLog
-from ottla.quorum.opening import image_of
 from ottla.quorum.raft import Raft
 from ottla.quorum.replay import Replay, batch_content_by_record
-from ottla.quorum.snapshot_file import Snapshot, SnapshotId
+from ottla.quorum.snapshot_file import SnapshotId
+from ottla.quorum.snapshot_image import LoadedSnapshot
 from ottla.quorum.snapshots import SnapshotTaker
 from ottla.record.batch import iter_batches
 
@@ -71,16 +71,15 @@ class FollowerLog:
             self._raft.replication.truncated(log.end_offset)
             self._replay.truncated(log.end_offset)
 
-    def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
+    def loaded(self, snapshot: SnapshotId, content: LoadedSnapshot) -> None:
         """See `FetcherOwner`."""
         raft = self._raft
         if raft.state.leading is not None or snapshot.end_offset <= raft.state.high_watermark:
             return
-        image = image_of(snapshot, content.records)
         self._log.start_from(snapshot)
         raft.state.voter_sets.reset(snapshot.end_offset - 1, content.voters)
         raft.replication.leader_says(snapshot.end_offset)
-        self._replay.load(image)
+        self._replay.load(content.image)
 
     def high_watermark_received(self, high_watermark: int) -> None:
         """See `FetcherOwner`."""

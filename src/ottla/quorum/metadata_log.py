@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from ottla.common.errors import DataDirectoryError, InvariantError, KafkaError, OttlaError, ProtocolError
 from ottla.common.kafka.ids import METADATA_TOPIC_ID
@@ -26,6 +27,7 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.clock import BlockingPool, Clock
 from ottla.common.platform.disk import Disk
 from ottla.common.platform.runtime import NodeRuntime
+from ottla.metadata.records import ApiMessageAndVersion
 from ottla.quorum.election_file import (
     decode_catching_up,
     decode_configured_voters,
@@ -34,7 +36,15 @@ from ottla.quorum.election_file import (
     encode_election_state,
 )
 from ottla.quorum.raft_types import ElectionState, OffsetAndEpoch, Voter
-from ottla.quorum.snapshot_file import Snapshot, SnapshotId, check_snapshot, parse_snapshot_name, read_snapshot
+from ottla.quorum.snapshot_file import (
+    SnapshotBatches,
+    SnapshotId,
+    batches_in,
+    check_snapshot,
+    parse_snapshot_name,
+    replay_snapshot,
+)
+from ottla.quorum.snapshot_image import LoadedSnapshot, load_snapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.storage.files.descriptors import Descriptors, Folder
@@ -50,6 +60,8 @@ QUORUM_STATE = "quorum-state"
 CATCHING_UP_FILE = ".ottla_catching_up"
 """Damage file, an addition of Ottla: exists from the detection of damage until the replica has caught up with a leader.
 """
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 _READ_BYTES = 1024 * 1024
@@ -259,11 +271,28 @@ class ReplicaLog:
     def snapshot_path(self, snapshot: SnapshotId) -> str:
         return f"{self.directory}/{snapshot.file_name}"
 
-    def read_snapshot(self, snapshot: SnapshotId) -> Snapshot:
-        """Return the content of a snapshot. Raises OperatorError if the file is damaged or can't be read."""
+    def load_snapshot(self, snapshot: SnapshotId) -> LoadedSnapshot:
+        """Return image and voters of a snapshot. Raises OperatorError if the file is damaged or can't be read, and
+        InvariantError for a record that does not fit the ones before it.
+        """
+        return self._read(snapshot, partial(load_snapshot, snapshot))
+
+    def replay_snapshot(
+        self, snapshot: SnapshotId, replay: Callable[[ApiMessageAndVersion], object]
+    ) -> tuple[Voter, ...]:
+        """Call `replay` with each record of a snapshot, and return the voters; the records count only when this
+        returns. Raises OperatorError as `load_snapshot`.
+        """
+        return self._read(snapshot, lambda batches: replay_snapshot(batches, replay))
+
+    def _read(self, snapshot: SnapshotId, read: Callable[[SnapshotBatches], T]) -> T:
         path = self.snapshot_path(snapshot)
         try:
-            return read_snapshot(self._disk.read_bytes(path))
+            file = self._disk.open(path, read_only=True)
+            try:
+                return read(batches_in(file))
+            finally:
+                file.close()
         except (OSError, ProtocolError) as error:
             raise DataDirectoryError(
                 f"the metadata snapshot {path} can't be used ({error}); restore it from a backup of the data directory"
@@ -280,13 +309,24 @@ class ReplicaLog:
             check_snapshot(data)  # before it replaces a file that may be the only valid one
         self._disk.write_atomic(path, data)
         try:
-            written = self._disk.read_bytes(path)
-            check_snapshot(written)
-            if written != data:
-                raise ProtocolError("it differs from the data that was written")
+            self._compare(path, data)
+            check_snapshot(data)
         except ProtocolError as error:
             self._disk.unlink(path)
             raise OSError(errno.EIO, f"the disk returned a damaged file after the write: {error}", path) from error
+
+    def _compare(self, path: str, data: bytes) -> None:
+        """Raise ProtocolError unless the file contains `data`. Reads it in pieces; raises OSError."""
+        file = self._disk.open(path, read_only=True)
+        try:
+            is_same = file.size() == len(data) and all(
+                file.read(_READ_BYTES, position) == data[position : position + _READ_BYTES]
+                for position in range(0, len(data), _READ_BYTES)
+            )
+        finally:
+            file.close()
+        if not is_same:
+            raise ProtocolError("it differs from the data that was written")
 
     def set_aside(self, snapshot: SnapshotId) -> None:
         """Rename a file that can't be read, so that followers don't fetch it. Raises OSError."""
@@ -443,7 +483,8 @@ def open_metadata_log(runtime: NodeRuntime, data_dir: str, config: MetadataLogCo
         )
     metadata_log = ReplicaLog(disk, clock, directory, log, snapshots)
     if snapshots and _ends_before(log, snapshots[-1]):
-        metadata_log.read_snapshot(snapshots[-1])  # the log is replaced only by a readable snapshot
+        # The log is replaced only by a readable snapshot.
+        metadata_log.replay_snapshot(snapshots[-1], lambda _: None)
         metadata_log.start_from(snapshots[-1])
     if log.log_start_offset > end_of_snapshot:
         raise DataDirectoryError(

@@ -7,13 +7,12 @@ that this version does not have, is rejected unchanged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
 from ottla.common.config.feature_levels import METADATA_VERSION
 from ottla.common.errors import DataDirectoryError, OperatorError
-from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, VersionRange
 from ottla.metadata.records import SUPPORTED_FEATURES, ApiMessageAndVersion
 from ottla.protocol.messages.metadata_records import (
@@ -27,6 +26,7 @@ from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
 from ottla.quorum.replay import Replay, batch_content
 from ottla.quorum.snapshot_file import BOOTSTRAP, SnapshotId, bootstrap_snapshot
+from ottla.quorum.snapshot_image import image_of
 
 logger = logging.getLogger(__name__)
 
@@ -146,15 +146,6 @@ def bootstrap_voter(
         log.add_snapshot(BOOTSTRAP)
 
 
-def image_of(snapshot: SnapshotId, records: Iterable[ApiMessageAndVersion]) -> MetadataImage:
-    """The image of a snapshot with these records."""
-    delta = MetadataDelta(EMPTY_IMAGE)
-    for record in records:
-        delta.replay(record.message)
-    image, _ = delta.apply(snapshot.end_offset - 1, snapshot.epoch)
-    return image
-
-
 def _read_snapshot(
     log: ReplicaLog, replay: Replay, voters: VoterSets
 ) -> tuple[int, list[ApiMessageAndVersion], list[UnreadableSnapshot]]:
@@ -166,18 +157,22 @@ def _read_snapshot(
     """
     unreadable: list[UnreadableSnapshot] = []
     for newest in reversed(log.snapshots()):
+        bootstrap: list[ApiMessageAndVersion] = []
+        image = EMPTY_IMAGE
         try:
-            snapshot = log.read_snapshot(newest)
+            if newest == BOOTSTRAP:
+                named = log.replay_snapshot(newest, bootstrap.append)
+            else:
+                image, named = log.load_snapshot(newest)
         except OperatorError as error:
             unreadable.append(UnreadableSnapshot(newest, error))
             continue
         if unreadable and log.start_offset > newest.end_offset:
             break
-        voters.reset(newest.end_offset - 1, snapshot.voters)
-        if newest == BOOTSTRAP:
-            return 0, snapshot.records, unreadable
-        replay.load(image_of(newest, snapshot.records))
-        return newest.end_offset, [], unreadable
+        voters.reset(newest.end_offset - 1, named)
+        if newest != BOOTSTRAP:
+            replay.load(image)
+        return newest.end_offset, bootstrap, unreadable
     if unreadable and (log.start_offset > 0 or log.end_offset == 0):
         raise unreadable[0].error
     return 0, [], unreadable

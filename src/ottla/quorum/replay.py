@@ -31,6 +31,8 @@ from ottla.record.control import ControlRecordType, control_record_type
 
 ALL_MESSAGES = 1 << 62
 """No limit: at the start, before anything else runs."""
+MESSAGES_PER_TURN = 1000
+"""Committed records that a follower replays in one turn of the loop, some 5 ms."""
 
 
 class _Entry:

@@ -7,16 +7,18 @@ from 0.
 Invariants:
 - A file under that name is complete, since it is written under another one; the reader checks nevertheless.
 - A batch has at most `MAX_BATCH_BYTES`, unless one record alone has more: the reader's limit is far above both.
+- Neither the file nor its records are in memory as a whole while a start reads it: with a million partitions they would
+  take several times the memory of the image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 from ottla.common.errors import KafkaError, ProtocolError
-from ottla.common.platform.disk import Buffer
+from ottla.common.platform.disk import Buffer, File
 from ottla.metadata.bounds import MAX_BATCH_BYTES, record_bytes
 from ottla.metadata.records import ApiMessageAndVersion, decode_record, encode_record
 from ottla.quorum.control import read_voters, snapshot_footer, snapshot_header, voter_records
@@ -27,6 +29,8 @@ from ottla.record.compression import DEFAULT_MAX_BYTES
 from ottla.record.control import ControlRecordType, control_record_type
 
 SUFFIX = ".checkpoint"
+_READ_BYTES = 1024 * 1024
+_RECORDS_PER_PART = 1000
 
 
 class SnapshotId(NamedTuple):
@@ -110,57 +114,95 @@ def bootstrap_snapshot(voters: Sequence[Voter], records: Iterable[ApiMessageAndV
     return builder.finish()
 
 
-class Snapshot(NamedTuple):
-    """The content of a snapshot."""
+SnapshotBatches = Iterator[tuple[int, BatchView]]
+"""The batches of a snapshot, with their positions in the file."""
 
-    records: list[ApiMessageAndVersion]
-    voters: tuple[Voter, ...]
+
+def batches_of(data: Buffer) -> SnapshotBatches:
+    """The batches of a snapshot in memory. Raises ProtocolError, also for a last batch that is cut short."""
+    end = 0
+    try:
+        for batch in iter_batches(data):
+            yield batch.position, batch
+            end = batch.end
+    except KafkaError as error:
+        raise ProtocolError(f"damaged batch: {error}") from error
+    if end != len(data):
+        raise ProtocolError(f"the batch at position {end} is cut short")
+
+
+def batches_in(file: File) -> SnapshotBatches:
+    """The batches of a snapshot file, which is read in pieces; raises as `batches_of`, and OSError."""
+    position, size, length = 0, file.size(), _READ_BYTES
+    while position < size:
+        data = file.read(min(length, size - position), position)
+        end = needed = 0
+        try:
+            for batch in iter_batches(data):
+                yield position + batch.position, batch
+                end = batch.end
+            if not end:
+                needed = _bounded_size(position, BatchView(data))
+        except KafkaError as error:
+            raise ProtocolError(f"damaged batch, in the bytes from position {position} on: {error}") from error
+        if end:
+            position, length = position + end, _READ_BYTES
+        elif length < needed <= size - position:
+            length = needed  # one batch that is larger than a piece
+        else:
+            raise ProtocolError(f"the batch at position {position} is cut short")
+
+
+def _bounded_size(position: int, batch: BatchView) -> int:
+    if batch.size_bytes > DEFAULT_MAX_BYTES:
+        raise ProtocolError(f"the batch at position {position} has {batch.size_bytes} bytes")
+    return batch.size_bytes
+
+
+def _intact(batches: SnapshotBatches) -> Iterator[BatchView]:
+    for position, batch in batches:
+        _bounded_size(position, batch)
+        if not batch.crc_matches():
+            raise ProtocolError(f"the batch at position {position} is damaged")
+        yield batch
 
 
 def check_snapshot(data: Buffer) -> None:
     """Raise ProtocolError unless `data` consists of complete, readable batches from header to footer.
 
-    Far cheaper than `read_snapshot`: records are not decoded.
+    Far cheaper than `replay_snapshot`: records are not decoded.
     """
     last: BatchView | None = None
-    end = 0
-    try:
-        for last in iter_batches(data):
-            if last.size_bytes > DEFAULT_MAX_BYTES:
-                raise ProtocolError(f"the batch at position {last.position} has {last.size_bytes} bytes")
-            if not last.crc_matches():
-                raise ProtocolError(f"the batch at position {last.position} is damaged")
-            if not end and not last.is_control:
-                raise ProtocolError("the header is missing")
-            end = last.end
-    except KafkaError as error:
-        raise ProtocolError(f"damaged batch: {error}") from error
-    if last is None or end != len(data) or not last.is_control:
+    for batch in _intact(batches_of(data)):
+        if last is None and not batch.is_control:
+            raise ProtocolError("the header is missing")
+        last = batch
+    if last is None or not last.is_control:
         raise ProtocolError("the footer is missing")
 
 
-def read_snapshot(data: bytes) -> Snapshot:
-    """Inverse of the builder; raises ProtocolError if `data` is not a complete snapshot."""
-    records: list[ApiMessageAndVersion] = []
+def replay_snapshot(batches: SnapshotBatches, replay: Callable[[ApiMessageAndVersion], object]) -> tuple[Voter, ...]:
+    """Call `replay` with each record, in order, and return the voters. Only a part of a batch is decoded at a time.
+
+    The snapshot is known to be complete when this returns: until then the caller must not use the records. Raises
+    ProtocolError for an incomplete or damaged snapshot, and the errors of `batches` and `replay`.
+    """
     voters: tuple[Voter, ...] = ()
-    kinds: list[ControlRecordType] = []
+    first: ControlRecordType | None = None
+    last: ControlRecordType | None = None
     try:
-        for batch in iter_batches(data):
-            if not batch.crc_matches():
-                raise ProtocolError(f"the batch at position {batch.position} is damaged")
-            for record in batch.records():
+        for batch in _intact(batches):
+            for record in chain.from_iterable(batch.records_in_parts(_RECORDS_PER_PART)):
                 if not batch.is_control:
-                    records.append(decode_record(record.value or b""))
+                    replay(decode_record(record.value or b""))
                     continue
-                kinds.append(control_record_type(record))
-                if kinds[-1] is ControlRecordType.KRAFT_VOTERS:
+                last = control_record_type(record)
+                if first is None:
+                    first = last
+                if last is ControlRecordType.KRAFT_VOTERS:
                     voters = read_voters(record)
     except KafkaError as error:
         raise ProtocolError(f"damaged batch: {error}") from error
-    if (
-        not kinds
-        or kinds[0] is not ControlRecordType.SNAPSHOT_HEADER
-        or kinds[-1] is not ControlRecordType.SNAPSHOT_FOOTER
-    ):
+    if first is not ControlRecordType.SNAPSHOT_HEADER or last is not ControlRecordType.SNAPSHOT_FOOTER:
         raise ProtocolError("header or footer is missing")
-    return Snapshot(records, voters)
+    return voters

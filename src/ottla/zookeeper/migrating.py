@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from ottla.common.platform.endpoint import Endpoint
 from ottla.common.platform.peer import PeerConnection, Peers
-from ottla.metadata.delta import MetadataChanges
+from ottla.metadata.delta import AllPartitions, MetadataChanges
 from ottla.metadata.difference import changes_since
 from ottla.metadata.image import MetadataImage, ZkMigrationState
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch, LeadershipListener, MetadataLog, Submission, SubmitDone
@@ -233,7 +233,7 @@ def _succession(old: MetadataImage, new: MetadataImage) -> MetadataChanges:
     differently."""
     changes = changes_since(old, new)
     changes.renumbered = True
-    changes.changed_partitions = [(topic, index) for topic in new.topics.values() for index in topic.partitions]
+    changes.changed_partitions = AllPartitions(new.topics.values())
     return changes
 
 

@@ -28,10 +28,10 @@ from ottla.metadata.publisher import MetadataPublisher
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.fetcher import Fetcher
 from ottla.quorum.network import QuorumNetwork
-from ottla.quorum.opening import image_of
 from ottla.quorum.raft_types import OffsetAndEpoch, Peer, QuorumStatistics, ReplicaKey
-from ottla.quorum.replay import Replay, batch_content_by_record
-from ottla.quorum.snapshot_file import Snapshot, SnapshotId
+from ottla.quorum.replay import MESSAGES_PER_TURN, Replay, batch_content_by_record
+from ottla.quorum.snapshot_file import SnapshotId
+from ottla.quorum.snapshot_image import LoadedSnapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.storage.log.flush import FlushDone
 
@@ -99,6 +99,7 @@ class TermLogFollower:
         "_peers",
         "_publisher",
         "_replay",
+        "_replays_later",
         "_retry",
         "_runtime",
         "_stopped",
@@ -124,6 +125,8 @@ class TermLogFollower:
         self._on_failure = on_failure
         self._stopped = False
         self._retry: TimerHandle | None = None
+        self._replays_later = False
+        """Whether received records are replayed further in a later turn of the loop."""
         self.endpoint: Endpoint | None = None
         """Address of the controller; None before it is known."""
         self._followed = FollowedTerm(ReplicaKey(broker_id), leader, publisher.image, runtime.scheduler)
@@ -201,17 +204,13 @@ class TermLogFollower:
         """See `FetcherOwner`. Raises ProtocolError: the log of a term is never truncated."""
         raise ProtocolError(f"the controller requested a truncation to {end_offset}")
 
-    def loaded(self, snapshot: SnapshotId, content: Snapshot) -> None:
+    def loaded(self, snapshot: SnapshotId, content: LoadedSnapshot) -> None:
         """See `FetcherOwner`. Raises ProtocolError. Published once the records after it are received too."""
         followed = self._followed
         if snapshot.epoch != followed.epoch:
             raise ProtocolError(f"snapshot {snapshot.file_name} is of another controller term than {followed.epoch}")
-        try:
-            image = image_of(snapshot, content.records)
-        except InvariantError as error:
-            raise ProtocolError(str(error)) from error
         self._replay = Replay(self._publisher)
-        self._replay.load(image)
+        self._replay.load(content.image)
         followed.end_offset, followed.last_epoch = snapshot.end_offset, snapshot.epoch
 
     def high_watermark_received(self, high_watermark: int) -> None:
@@ -224,12 +223,12 @@ class TermLogFollower:
             self._replay.leader_heard()
 
     def act(self) -> None:
-        """See `FetcherOwner`: publish received records, and request more."""
+        """See `FetcherOwner`: publish received records, many of them over several turns, and request more."""
         if self._stopped or self._retry is not None:
             return
         before = self._publisher.image
         try:
-            self._replay.advance(self._followed.high_watermark, leading=False)
+            self._advance()
         except Exception as error:
             if self._publisher.image is not before:
                 # Only some components of the broker have applied this image: no further change may build on it.
@@ -238,6 +237,18 @@ class TermLogFollower:
             self.failed(error)
             return
         self._fetcher.poll()
+
+    def _advance(self) -> None:
+        if self._replays_later:
+            return
+        high_watermark = self._followed.high_watermark
+        self._replays_later = self._replay.advance(high_watermark, leading=False, limit=MESSAGES_PER_TURN)
+        if self._replays_later:
+            self._runtime.scheduler.call_soon(self._replay_more)
+
+    def _replay_more(self) -> None:
+        self._replays_later = False
+        self.act()
 
     def failed(self, error: BaseException) -> None:
         """See `FetcherOwner`: drop the local state, and restart with a snapshot after a delay."""
