@@ -201,6 +201,12 @@ GROUPS = [
     ),
     row("state batches of a share partition", "coordinator.share.shard.MAX_BATCHES"),
     row(
+        "dead letters of a share partition in progress, and their copied bytes",
+        "server.coordination.dead_letter_writer.CHUNK",
+        "server.coordination.dead_letter_source.MAX_BYTES",
+    ),
+    row("producer ids of the dead letters of a share partition", "share.dead_letters.SLOTS"),
+    row(
         "transactional id; pattern that lists ids",
         "coordinator.transaction.records.MAX_ID_BYTES",
         "common.kafka.patterns.MAX_PATTERN_BYTES",

@@ -67,7 +67,7 @@ def test_upgrade_without_level_raises_to_that_of_new_clusters(run: Run) -> None:
     assert unchanged.stdout == "Nothing to change.\n"
     assert unchanged.stderr == (
         "Higher levels are supported, and only raised by name: --feature metadata.version=33 "
-        "--feature share.version=1\n"
+        "--feature share.version=2\n"
     )
     run(cluster, "features", "downgrade", "--feature", "group.version=0")
     asked = run(cluster, "features", "upgrade", exit_code=2)

@@ -88,14 +88,14 @@ class MemoryPersister:
         return ShareStateSummary(0, 0, self.starts.get(key, -1), self.complete.get(key, -1))
 
 
-def enable_share_groups(server: Server, persister: MemoryPersister, **settings: str) -> None:
+def enable_share_groups(server: Server, persister: MemoryPersister, /, level: int = 1, **settings: str) -> None:
     """Finalize the feature in published metadata, with settings of the group (underscores for dots)."""
     publisher = server.broker.parts.publisher
     values = {"share.auto.offset.reset": "earliest", **{k.replace("_", "."): v for k, v in settings.items()}}
 
     def enable(image: MetadataImage, _changes: MetadataChanges | None = None) -> None:
         configs = {**image.configs, ConfigResource(ConfigResourceType.GROUP, GROUP): values}
-        publisher.image = replace(image, features={**image.features, "share.version": 1}, configs=configs)
+        publisher.image = replace(image, features={**image.features, "share.version": level}, configs=configs)
 
     publisher.register(enable)
     enable(publisher.image)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.record.batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from ottla.server.handlers.share.share_reading import aborted_batches, sent_range
-from ottla.share.share_partition import AcquiredRange
+from ottla.share.acquisition import AcquiredRange
 from ottla.storage.log.batch_extents import BatchExtent
 
 DATA, MARKER, PLAIN = TRANSACTIONAL_MASK, TRANSACTIONAL_MASK | CONTROL_MASK, 0

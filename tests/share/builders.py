@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from ottla.common.kafka.share_state import RecordState, ShareState, StateBatch
 from ottla.record.batch import CONTROL_MASK
 from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
+from ottla.share.acquisition import AcquiredRange, AcquireLimits
 from ottla.share.settings import ShareSettings
-from ottla.share.share_partition import AcquiredRange, AcquireLimits, SharePartition, StateWrite
+from ottla.share.share_partition import SharePartition, StateWrite
 from ottla.storage.log.batch_extents import BatchExtent
 
 MANY = AcquireLimits(max_records=500, batch_size=500, record_limit=False)

@@ -7,8 +7,9 @@ import pytest
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.share_state import RecordState, ShareState, StateBatch
 from ottla.share.acknowledgements import AcknowledgeType, decisions_of
+from ottla.share.acquisition import AcquiredRange, AcquireLimits
 from ottla.share.settings import ShareSettings, reset_duration_ms
-from ottla.share.share_partition import AcquiredRange, AcquireLimits, SharePartition
+from ottla.share.share_partition import SharePartition
 
 from .builders import Member, log_of, strict
 

@@ -1,7 +1,8 @@
 """Random histories of a share partition, compared with a model of single offsets after each step.
 
 The world has a log that grows, a store that may fail, succeed late or serve another leader, and members that acquire,
-acknowledge, renew, time out and disconnect. A failing seed is an argument of the test.
+acknowledge, renew, time out and disconnect. In half of the histories the group has a dead-letter topic. A failing seed
+is an argument of the test.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from ottla.common.errors import KafkaError
 from ottla.common.kafka.share_state import RecordState
 from ottla.record.batch import CONTROL_MASK
 from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
+from ottla.share.acquisition import AcquireLimits
 from ottla.share.settings import ShareSettings
-from ottla.share.share_partition import AcquireLimits, SharePartition, StateWrite
+from ottla.share.share_partition import SharePartition, StateWrite
 from ottla.storage.log.batch_extents import BatchExtent
 
 from .builders import Store
@@ -38,8 +40,8 @@ class ModelRecord:
         self.pending: RecordState | None = None
         self.in_write = False
 
-    def release(self) -> None:
-        self.state = RecordState.ARCHIVED if self.count >= LIMIT else RecordState.AVAILABLE
+    def release(self, failed: RecordState) -> None:
+        self.state = failed if self.count >= LIMIT else RecordState.AVAILABLE
         self.owner = ""
 
 
@@ -48,7 +50,10 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.settings = ShareSettings(LIMIT, WINDOW, LOCK_MS)
+        self.settings = ShareSettings(LIMIT, WINDOW, LOCK_MS, dead_letters=bool(seed % 2))
+        self.failed = RecordState.ARCHIVING if seed % 2 else RecordState.ARCHIVED
+        """State of a record that is not delivered again."""
+        self.dead_letters: set[int] = set()
         self.store = Store()
         self.batches: list[BatchExtent] = []
         self.real: set[int] = set()
@@ -111,6 +116,7 @@ class World:
                 assert each < self.start + WINDOW
                 record = self.model.setdefault(each, ModelRecord())
                 assert record.state is RecordState.AVAILABLE, "a record has one owner"
+                assert each not in self.dead_letters, "a record with a dead letter is not delivered"
                 record.count += 1
                 assert record.count == count
                 record.state, record.owner, record.until_ms = RecordState.ACQUIRED, member, self.now_ms + LOCK_MS
@@ -146,7 +152,7 @@ class World:
         for first, _, kind in decisions:
             record = self.model.get(first)
             held_by_member = record is not None and record.owner == member and record.pending is None
-            is_gap = record is not None and record.state in SETTLED and kind is AcknowledgeType.GAP
+            is_gap = record is not None and record.state in (*SETTLED, self.failed) and kind is AcknowledgeType.GAP
             allowed = allowed and (held_by_member or is_gap)
         try:
             self.machine.acknowledge(member, decisions, self.now_ms)
@@ -163,10 +169,11 @@ class World:
             elif kind is AcknowledgeType.ACCEPT:
                 record.pending = RecordState.ACKNOWLEDGED
             elif kind is AcknowledgeType.RELEASE:
-                record.pending = RecordState.ARCHIVED if record.count >= LIMIT else RecordState.AVAILABLE
+                record.pending = self.failed if record.count >= LIMIT else RecordState.AVAILABLE
             else:
-                record.pending = RecordState.ARCHIVED
-                self.fates[first] = "refused by a member"
+                record.pending = RecordState.ARCHIVED if kind is AcknowledgeType.GAP else self.failed
+                if record.pending is RecordState.ARCHIVED:
+                    self.fates[first] = "refused by a member"
             if kind is AcknowledgeType.ACCEPT:
                 self.fates[first] = "accepted"
 
@@ -176,7 +183,7 @@ class World:
         for record in self.model.values():
             if record.owner == member:
                 if record.pending is None:
-                    record.release()
+                    record.release(self.failed)
                 else:
                     record.until_ms = self.now_ms
 
@@ -188,7 +195,21 @@ class World:
     def expire_model(self) -> None:
         for record in self.model.values():
             if record.state is RecordState.ACQUIRED and record.pending is None and record.until_ms <= self.now_ms:
-                record.release()
+                record.release(self.failed)
+
+    def write_dead_letters(self) -> None:
+        due = self.machine.due_dead_letters(self.rng.randrange(1, 8))
+        assert [each.offset for each in due] == sorted(each.offset for each in due)
+        for offset, count, _ in due:
+            assert self.model[offset].count == count
+            if offset not in self.uncertain:
+                assert self.store.records[offset] == (count, RecordState.ARCHIVING), "ARCHIVING is stored before"
+            self.dead_letters.add(offset)
+            self.fates[offset] = "dead letter"
+        archived = [each.offset for each in due if self.rng.random() < 0.8]
+        self.machine.archive(archived)
+        for offset in archived:
+            self.model[offset].pending = RecordState.ARCHIVED
 
     def begin_write(self) -> None:
         write = self.machine.begin_write()
@@ -216,6 +237,8 @@ class World:
         for record in self.model.values():
             if record.in_write:
                 record.in_write = False
+                if record.state is RecordState.ARCHIVING and outcome != "stored":
+                    continue  # the next write stores it
                 pending, record.pending = record.pending, None
                 if outcome == "stored" and pending is not None:
                     record.state, record.owner = pending, ""
@@ -281,8 +304,11 @@ class World:
                 for first, last, _ in self.machine.acquire("last", offset, read, (), limits, self.now_ms):
                     self.machine.acknowledge("last", [RecordDecision(first, last, accept)], self.now_ms)
                     self.fates.update(dict.fromkeys(range(first, last + 1), "accepted"))
+            due = self.machine.due_dead_letters(100)
+            self.machine.archive([each.offset for each in due])
+            self.fates.update((each.offset, "dead letter") for each in due)
             write = self.machine.begin_write()
-            if write is None and not read:
+            if write is None and not read and not due:
                 break
             if write is not None:
                 self.store.write(write)
@@ -290,7 +316,9 @@ class World:
         lost = [
             offset
             for offset in self.real
-            if offset >= self.log_start and offset not in self.fates and self.total.get(offset, 0) < LIMIT
+            if offset >= self.log_start
+            and offset not in self.fates
+            and (self.settings.dead_letters or self.total.get(offset, 0) < LIMIT)
         ]
         assert not lost, "no record is lost"
         assert self.machine.start_offset >= max(self.real, default=-1) + 1
@@ -303,6 +331,7 @@ STEPS = (
     *["begin_write"] * 4,
     *["end_write"] * 4,
     *["pass_time"] * 2,
+    *["write_dead_letters"] * 2,
     "release_member",
     "move_log_start",
     "change_leader",

@@ -282,4 +282,9 @@ def share_groups_enabled(image: MetadataImage) -> bool:
     return image.features.get(SHARE_VERSION, 0) >= 1
 
 
+def dead_letters_enabled(image: MetadataImage) -> bool:
+    """Return whether the finalized level of `share.version` is at least 2 (KIP-1191)."""
+    return image.features.get(SHARE_VERSION, 0) >= 2
+
+
 EMPTY_IMAGE = MetadataImage()

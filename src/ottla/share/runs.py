@@ -10,7 +10,7 @@ from bisect import bisect_right
 
 from ottla.common.kafka.share_state import RecordState
 
-TERMINAL = frozenset((RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordState.ARCHIVED))
+TERMINAL = frozenset((RecordState.ACKNOWLEDGED, RecordState.ARCHIVED))
 NO_MEMBER = ""
 
 
@@ -25,6 +25,7 @@ class OffsetRun:
         "lock_until_ms",
         "member_id",
         "pending",
+        "rejected",
         "state",
         "writing",
     )
@@ -38,6 +39,8 @@ class OffsetRun:
         self.lock_until_ms = 0
         self.pending: RecordState | None = None
         """State after an acknowledgement that is not stored yet; until then the records stay acquired."""
+        self.rejected = False
+        """Whether a member rejected the records, and they wait for dead letters or will."""
         self.dirty = False
         """Whether the state is in force and not stored."""
         self.writing = False
@@ -67,6 +70,7 @@ class OffsetRun:
         rest.member_id = self.member_id
         rest.lock_until_ms = self.lock_until_ms
         rest.pending = self.pending
+        rest.rejected = self.rejected
         rest.dirty = self.dirty
         rest.writing = self.writing
         self.last = offset - 1
@@ -80,6 +84,7 @@ class OffsetRun:
             and self.member_id == other.member_id
             and self.lock_until_ms == other.lock_until_ms
             and self.pending is other.pending
+            and self.rejected == other.rejected
             and self.dirty == other.dirty
             and self.writing == other.writing
         )

@@ -21,6 +21,8 @@ class ShareSettings(NamedTuple):
     isolation_level: str = "read_uncommitted"
     auto_offset_reset: str = LATEST
     renew_enabled: bool = True
+    dead_letters: bool = False
+    """Whether the group has a dead-letter topic."""
 
     @property
     def isolation_delivery_count(self) -> int:

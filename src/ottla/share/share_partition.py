@@ -1,8 +1,9 @@
 """State machine of a share partition on the partition's leader (KIP-932, "In-flight records").
 
-A record is AVAILABLE, ACQUIRED by one member until its lock ends, or settled (ACKNOWLEDGED, ARCHIVED). The first offset
-that is not settled is `start_offset`, the first that was never acquired is `end_offset`. The offsets between them are
-the window, which `share.partition.max.record.locks` bounds.
+A record is AVAILABLE, ACQUIRED by one member until its lock ends, or settled (ACKNOWLEDGED, ARCHIVED). In a group with
+a dead-letter topic a failed record is ARCHIVING until its dead letter is durable (KIP-1191). The first offset that is
+not settled is `start_offset`, the first that was never acquired is `end_offset`. The offsets between them are the
+window, which `share.partition.max.record.locks` bounds.
 
 An acknowledgement is pending until it is stored: other members see the records as acquired. `begin_write` returns the
 changes to store, one write at a time, and `end_write` commits or reverts them. The end of a lock, the release of a
@@ -12,18 +13,20 @@ Invariants:
 - A record has one owner by the leader's clock, and at most `delivery_count_limit` deliveries in a leader epoch.
 - `start_offset` never falls, and no record is dropped below it that is not settled, except below the log start.
 - After a successful write the stored state equals the one here, except for records that are acquired.
+- A dead letter is due only after ARCHIVING is stored, so that no later leader delivers the record again.
 
 The time is an argument. Reading the log and calling the persister are in `server.coordination`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.share_state import RecordState, ShareState, StateBatch
 from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
+from ottla.share.acquisition import AcquiredRange, AcquireLimits, Acquisition
 from ottla.share.runs import NO_MEMBER, TERMINAL, OffsetRun, RunList
 from ottla.share.settings import ShareSettings
 from ottla.storage.log.batch_extents import BatchExtent
@@ -33,28 +36,9 @@ _TARGETS = {
     AcknowledgeType.GAP: RecordState.ARCHIVED,
     AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
     AcknowledgeType.RELEASE: RecordState.AVAILABLE,
-    AcknowledgeType.REJECT: RecordState.ARCHIVED,
 }
-
-
-class AcquiredRange(NamedTuple):
-    """Consecutive offsets, both inclusive, acquired with the same delivery count."""
-
-    first_offset: int
-    last_offset: int
-    delivery_count: int
-
-
-class AcquireLimits(NamedTuple):
-    """Limits of one acquisition.
-
-    `record_limit`: `max_records` is strict (KIP-1206). Otherwise a batch of the log that begins within it is acquired
-    whole. Ranges end with a batch of the log once they have `batch_size` records.
-    """
-
-    max_records: int
-    batch_size: int
-    record_limit: bool
+_STORED = (*TERMINAL, RecordState.ARCHIVING)
+"""Stored states that are loaded as they are; any other is AVAILABLE."""
 
 
 class StateWrite(NamedTuple):
@@ -64,6 +48,17 @@ class StateWrite(NamedTuple):
     start_offset: int
     delivery_complete_count: int
     batches: tuple[StateBatch, ...]
+
+
+class DueDeadLetter(NamedTuple):
+    """A record that is archived once its dead letter is durable.
+
+    `rejected`: by a member, otherwise its delivery count reached the limit.
+    """
+
+    offset: int
+    delivery_count: int
+    rejected: bool
 
 
 class SharePartition:
@@ -107,7 +102,10 @@ class SharePartition:
                 continue
             if batch.first_offset > runs.end:
                 runs.append(batch.first_offset - 1, RecordState.AVAILABLE, 0)
-            runs.append(batch.last_offset, _loaded(batch.state), max(batch.delivery_count, 0))
+            loaded = RecordState(batch.state) if batch.state in _STORED else RecordState.AVAILABLE
+            run = runs.append(batch.last_offset, loaded, max(batch.delivery_count, 0))
+            # The reason is not stored. Apache Kafka assumes the same.
+            run.rejected = loaded is RecordState.ARCHIVING and run.delivery_count < settings.delivery_count_limit
         runs.merge(start_offset, runs.end)
         self._advance()
 
@@ -168,7 +166,7 @@ class SharePartition:
         self.expire_locks(now_ms)
         if from_offset > self._runs.end:
             raise InvariantError(f"records of a share partition are acquired from {from_offset}, which leaves a hole")
-        acquired = _Acquisition(self, member_id, limits, now_ms + self.settings.lock_duration_ms)
+        acquired = Acquisition(self, self._runs, member_id, limits, now_ms + self.settings.lock_duration_ms)
         position = from_offset
         for index, batch in enumerate(batches):
             if acquired.is_full:
@@ -209,8 +207,13 @@ class SharePartition:
         """Archive an available run that was delivered often enough, as after a lower limit; returns whether it was."""
         if run.delivery_count < self.settings.delivery_count_limit:
             return False
-        run.state, run.dirty, run.writing = RecordState.ARCHIVED, True, False
+        run.state, run.dirty, run.writing = self._failed_state, True, False
         return True
+
+    @property
+    def _failed_state(self) -> RecordState:
+        """State of a record that is not delivered again although it was not accepted."""
+        return RecordState.ARCHIVING if self.settings.dead_letters else RecordState.ARCHIVED
 
     # --- acknowledge, release, expire ------------------------------------------------------------------------------
 
@@ -236,12 +239,19 @@ class SharePartition:
                     run.lock_until_ms = now_ms + self.settings.lock_duration_ms
                     continue
                 stores = True
-                run.pending = _TARGETS[kind]
-                if kind is AcknowledgeType.RELEASE and run.delivery_count >= self.settings.delivery_count_limit:
-                    run.pending = RecordState.ARCHIVED
+                self._decide(run, kind)
         for first, last, _ in decisions:
             runs.merge(first, last)
         return self._write_number + 1 if stores else 0
+
+    def _decide(self, run: OffsetRun, kind: AcknowledgeType) -> None:
+        if kind is AcknowledgeType.REJECT:
+            run.pending = self._failed_state
+            run.rejected = run.pending is RecordState.ARCHIVING
+            return
+        run.pending = _TARGETS[kind]
+        if kind is AcknowledgeType.RELEASE and run.delivery_count >= self.settings.delivery_count_limit:
+            run.pending = self._failed_state
 
     def _check(self, member_id: str, decision: RecordDecision) -> None:
         first, last, kind = decision
@@ -251,7 +261,7 @@ class SharePartition:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The records were not acquired.")
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The batch has offsets behind the acquired records.")
         for run in runs.overlapping(first, last):
-            if kind is AcknowledgeType.GAP and run.is_settled:
+            if kind is AcknowledgeType.GAP and (run.is_settled or run.state is RecordState.ARCHIVING):
                 continue
             if run.state is not RecordState.ACQUIRED or run.pending is not None or run.member_id != member_id:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The records are not acquired by this member.")
@@ -293,10 +303,41 @@ class SharePartition:
 
     def _release(self, run: OffsetRun) -> None:
         limit_reached = run.delivery_count >= self.settings.delivery_count_limit
-        run.state = RecordState.ARCHIVED if limit_reached else RecordState.AVAILABLE
+        run.state = self._failed_state if limit_reached else RecordState.AVAILABLE
         run.member_id, run.lock_until_ms = NO_MEMBER, 0
         run.dirty, run.writing = True, False
         self._available_from = min(self._available_from, run.first)
+
+    # --- dead letters ----------------------------------------------------------------------------------------------
+
+    @property
+    def archiving_count(self) -> int:
+        """Number of ARCHIVING records whose dead letters are not known to be durable."""
+        return sum(run.count for run in self._runs.runs if run.state is RecordState.ARCHIVING and run.pending is None)
+
+    def due_dead_letters(self, limit: int) -> list[DueDeadLetter]:
+        """Return the first records, in order, whose dead letters may be written: ARCHIVING is stored."""
+        due: list[DueDeadLetter] = []
+        for run in self._runs.runs:
+            if run.state is RecordState.ARCHIVING and run.pending is None and not run.dirty:
+                end = min(run.last + 1, run.first + limit - len(due))
+                due += (DueDeadLetter(each, run.delivery_count, run.rejected) for each in range(run.first, end))
+            if len(due) >= limit:
+                break
+        return due
+
+    def archive(self, offsets: Iterable[int]) -> None:
+        """Archive ARCHIVING records among `offsets` with the next successful write.
+
+        Their dead letters are durable, or the group gives them up.
+        """
+        runs = self._runs
+        for offset in offsets:
+            if any(run.state is RecordState.ARCHIVING for run in runs.overlapping(offset, offset)):
+                for part in runs.isolated(offset, offset):
+                    part.pending = RecordState.ARCHIVED
+                    part.rejected = part.dirty = part.writing = False
+        runs.merge(runs.start, runs.end)
 
     # --- writes ----------------------------------------------------------------------------------------------------
 
@@ -362,8 +403,8 @@ class SharePartition:
                 run.state, run.pending = run.pending, None
                 run.member_id, run.lock_until_ms = NO_MEMBER, 0
                 self._available_from = min(self._available_from, run.first)
-            else:
-                run.pending = None
+            elif run.state is RecordState.ACQUIRED:
+                run.pending, run.rejected = None, False
                 self.next_lock_end_ms = min(self.next_lock_end_ms, run.lock_until_ms)
         self._settle()
 
@@ -387,107 +428,3 @@ class SharePartition:
         """Store that a range below the start is settled, since nothing else may be written before a leader change."""
         before = self._archived_below
         self._archived_below = (first, last) if before is None else (min(before[0], first), max(before[1], last))
-
-
-class _Acquisition:
-    """One acquisition in progress."""
-
-    __slots__ = ("_limits", "_member_id", "_partition", "_runs", "is_full", "lock_until_ms", "ranges", "taken")
-
-    def __init__(self, partition: SharePartition, member_id: str, limits: AcquireLimits, lock_until_ms: int) -> None:
-        self._partition = partition
-        self._runs = partition._runs
-        self._member_id = member_id
-        self._limits = limits
-        self.lock_until_ms = lock_until_ms
-        self.ranges: list[AcquiredRange] = []
-        self.taken = 0
-        self.is_full = limits.max_records <= 0
-
-    def take(self, first: int, last: int) -> bool:
-        """Acquire the available records of one batch of the log; returns whether the next batch may follow."""
-        runs = self._runs
-        fresh = True
-        for run in runs.overlapping(first, last):
-            if run.state is not RecordState.AVAILABLE:
-                continue
-            low, high = max(run.first, first), min(run.last, last)
-            if run.delivery_count >= self._partition.settings.isolation_delivery_count:
-                if not self._take_isolated(low, high):
-                    return False
-                continue
-            self._lock(low, self._clip(low, high), fresh=fresh)
-            fresh = False
-            if self._is_out_of_records:
-                return False
-        if last >= runs.end:
-            first = runs.end
-            end = min(self._clip(first, last), self._partition.window_end - 1)
-            if end < first:
-                self.is_full = True
-                return False
-            runs.append(end, RecordState.AVAILABLE, 0)
-            self._lock(first, end, fresh=fresh)
-            if end < last:
-                self.is_full = True
-        if self.taken >= self._limits.max_records:
-            self.is_full = True
-        return not self.is_full
-
-    @property
-    def _is_out_of_records(self) -> bool:
-        self.is_full = self._limits.record_limit and self.taken >= self._limits.max_records
-        return self.is_full
-
-    def _clip(self, first: int, last: int) -> int:
-        if not self._limits.record_limit:
-            return last
-        return min(last, first + self._limits.max_records - self.taken - 1)
-
-    def _take_isolated(self, first: int, last: int) -> bool:
-        """Deliver a part of records that failed before, and nothing else; returns whether others may follow."""
-        partition = self._partition
-        run = self._runs.isolated(first, last)[0]
-        if partition.archive_undeliverable(run):
-            return True
-        self.is_full = True
-        if self.taken:
-            return False
-        settings = partition.settings
-        limit, threshold = settings.delivery_count_limit, settings.isolation_delivery_count
-        size = max(1, run.count >> (run.delivery_count - threshold + 1))
-        if limit > 2 and run.delivery_count == limit - 1:
-            size = 1
-        self._lock(first, self._clip(first, first + size - 1), fresh=True)
-        return False
-
-    def _lock(self, first: int, last: int, *, fresh: bool) -> None:
-        """Lock available offsets; `fresh`: they are the first ones of a batch of the log."""
-        for run in self._runs.isolated(first, last):
-            run.state = RecordState.ACQUIRED
-            run.delivery_count += 1
-            run.member_id = self._member_id
-            run.lock_until_ms = self.lock_until_ms
-            run.dirty = run.writing = False
-            self.taken += run.count
-            self._add(AcquiredRange(run.first, run.last, run.delivery_count), fresh=fresh)
-            fresh = False
-
-    def _add(self, acquired: AcquiredRange, *, fresh: bool) -> None:
-        before = self.ranges[-1] if self.ranges else None
-        if (
-            before is None
-            or before.last_offset != acquired.first_offset - 1
-            or before.delivery_count != acquired.delivery_count
-            or (fresh and before.last_offset - before.first_offset + 1 >= max(1, self._limits.batch_size))
-        ):
-            self.ranges.append(acquired)
-        else:
-            self.ranges[-1] = AcquiredRange(before.first_offset, acquired.last_offset, acquired.delivery_count)
-
-
-def _loaded(state: int) -> RecordState:
-    """The state in memory of a stored one; ARCHIVING counts as archived while no dead letters are written."""
-    if state == RecordState.ACKNOWLEDGED:
-        return RecordState.ACKNOWLEDGED
-    return RecordState.ARCHIVED if state in (RecordState.ARCHIVING, RecordState.ARCHIVED) else RecordState.AVAILABLE

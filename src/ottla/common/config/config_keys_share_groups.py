@@ -13,6 +13,8 @@ from ottla.common.config.config_def import (
 )
 
 HOUR_MS = 3_600_000
+DEAD_LETTER_AUTO_CREATE = "errors.deadletterqueue.auto.create.topics.enable"
+DEAD_LETTER_PREFIX = "errors.deadletterqueue.topic.name.prefix"
 
 
 def _fixed(
@@ -114,6 +116,20 @@ SHARE_GROUP_CONFIGS = [
         "Time after which the initialization of share state is repeated if its outcome is unknown.",
         1,
         internal=True,
+    ),
+    ConfigKey(
+        DEAD_LETTER_AUTO_CREATE,
+        ConfigType.BOOLEAN,
+        False,
+        "Create the dead-letter topic of a share group if it does not exist.",
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        DEAD_LETTER_PREFIX,
+        ConfigType.STRING,
+        "dlq.",
+        "Prefix that the names of dead-letter topics must have; an empty one permits any name.",
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
 ]
 

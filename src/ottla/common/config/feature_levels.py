@@ -21,7 +21,7 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 TRANSACTION_VERSION = "transaction.version"
 """Level 1: tagged fields in the transaction log; level 2: an epoch for each transaction (KIP-890)."""
 SHARE_VERSION = "share.version"
-"""Level 1: share groups (KIP-932)."""
+"""Level 1: share groups (KIP-932); level 2: their dead letters (KIP-1191)."""
 KRAFT_VERSION = "kraft.version"
 """Level 1: the metadata log contains the voters (KIP-853). No FeatureLevelRecord sets it."""
 
@@ -123,7 +123,7 @@ FEATURE_LEVELS: Mapping[str, tuple[FeatureLevel, ...]] = {
     GROUP_VERSION: (FeatureLevel(1, since=22),),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (FeatureLevel(1, since=26, needs={METADATA_VERSION: ELIGIBLE_LEADERS}),),
     TRANSACTION_VERSION: (FeatureLevel(1, since=24), FeatureLevel(2, since=24)),
-    SHARE_VERSION: (FeatureLevel(1, since=28),),
+    SHARE_VERSION: (FeatureLevel(1, since=28), FeatureLevel(2, since=31)),
 }
 """Features other than metadata.version that can be raised."""
 

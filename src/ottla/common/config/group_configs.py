@@ -33,6 +33,11 @@ ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 SHARE_SESSION_TIMEOUT = "share.session.timeout.ms"
 SHARE_HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
 SHARE_ASSIGNMENT_INTERVAL = "share.assignment.interval.ms"
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_COPY_RECORD = "errors.deadletterqueue.copy.record.enable"
+DEAD_LETTER_COPY_HEADERS = "ottla.dlq.copy.headers"
+DEAD_LETTER_ON_FAILURE = "ottla.dlq.on.failure"
+RETAIN, ARCHIVE = "retain", "archive"
 
 _DURATION = re.compile(
     r"P(?=[0-9T])(?:[0-9]{1,9}D)?(?:T(?=[0-9])(?:[0-9]{1,9}H)?(?:[0-9]{1,9}M)?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?S)?)?",
@@ -153,6 +158,37 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = key_table(
             True,
             None,
             "Whether members may renew the lock of a record (KIP-1222).",
+        ),
+        _own(
+            DEAD_LETTER_TOPIC,
+            ConfigType.STRING,
+            "",
+            None,
+            "Topic for the dead letters of the share group: rejected records, and those that were delivered "
+            "share.delivery.count.limit times. Empty: they are only archived. It requires share.version 2, and "
+            "errors.deadletterqueue.group.enable=true for the topic.",
+        ),
+        _own(
+            DEAD_LETTER_COPY_RECORD,
+            ConfigType.BOOLEAN,
+            False,
+            None,
+            "Whether dead letters contain the key and the value of the record.",
+        ),
+        _own(
+            DEAD_LETTER_COPY_HEADERS,
+            ConfigType.BOOLEAN,
+            True,
+            None,
+            "Whether dead letters contain the headers and the timestamp of the record. Specific to Ottla.",
+        ),
+        _own(
+            DEAD_LETTER_ON_FAILURE,
+            ConfigType.STRING,
+            RETAIN,
+            OneOf((ARCHIVE, RETAIN)),
+            "Handling of a record whose dead letter cannot be written: retain keeps it and tries again, archive gives "
+            "it up as Apache Kafka does. Specific to Ottla.",
         ),
     ]
 )

@@ -18,9 +18,8 @@ from ottla.common.config.config_def import (
 )
 
 _DOC = "Accepted without effect; a warning at the start gives the reason."
-_BOOLEAN, _STRING, _INT, _LONG, _LIST = (
+_BOOLEAN, _INT, _LONG, _LIST = (
     ConfigType.BOOLEAN,
-    ConfigType.STRING,
     ConfigType.INT,
     ConfigType.LONG,
     ConfigType.LIST,
@@ -29,8 +28,6 @@ _BOOLEAN, _STRING, _INT, _LONG, _LIST = (
 _ROWS: tuple[tuple[str, ConfigType, ConfigValue, Validator | None], ...] = (
     ("background.threads", _INT, 10, at_least(1)),
     ("config.providers", _LIST, (), None),
-    ("errors.deadletterqueue.auto.create.topics.enable", _BOOLEAN, False, None),
-    ("errors.deadletterqueue.topic.name.prefix", _STRING, "dlq.", None),
     ("follower.fetch.last.tiered.offset.enable", _BOOLEAN, False, None),
     ("group.coordinator.cached.buffer.max.bytes", _INT, 1048588, at_least(512 * 1024)),
     ("group.streams.assignment.interval.ms", _INT, 1000, at_least(0)),

@@ -36,6 +36,7 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES = ("compact", "delete")
 SEARCH_INDEXES = ("none", "key")
+DEAD_LETTERS_ENABLE = "errors.deadletterqueue.group.enable"
 MIN_SEGMENT_BYTES = 1024 * 1024
 
 
@@ -115,11 +116,10 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = key_table(
             validator=at_least(0),
         ),
         _key(
-            "errors.deadletterqueue.group.enable",
+            DEAD_LETTERS_ENABLE,
             ConfigType.BOOLEAN,
             False,
-            "Allow share groups to write undeliverable records to this topic. No effect: share groups are not "
-            "supported yet.",
+            "Allow share groups to write dead letters to this topic.",
         ),
         _key(
             "file.delete.delay.ms",

@@ -160,10 +160,6 @@ STORED_CONFIGS: Mapping[str, str] = _by_name(
             "num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers",
         ),
         (
-            "dead letters of share groups are not supported yet",
-            "errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix",
-        ),
-        (
             "streams groups are not supported yet",
             "group.streams.assignment.interval.ms group.streams.assignor.offload.enable",
         ),

@@ -6,7 +6,7 @@ fences this leader, and when the last session of its group on this broker has en
 offsets of a group without members can be changed. The next fetch reads the state again, and no record is locked then.
 
 One write per share partition is in progress; acknowledgements that arrive meanwhile share the next one. One timer
-ends the locks of all share partitions.
+ends the locks of all share partitions. `dead_letter_writer` is loaded for the first record that needs a dead letter.
 
 Requests are in `server.handlers.share`, transitions in `share.share_partition`.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.ids import Uuid
@@ -84,6 +84,26 @@ class LedSharePartition:
         return self.key.topic_id, self.key.partition
 
 
+class DeadLetters(Protocol):
+    """Writer of dead letters. Implementation: `server.coordination.dead_letter_writer.DeadLetterWriter`."""
+
+    def wake(self, led: LedSharePartition) -> None:
+        """Write the dead letters of a share partition."""
+
+    def keeps(self, led: LedSharePartition) -> bool:
+        """Whether a share partition without members must not be dropped yet."""
+        ...
+
+    def forget(self, led: LedSharePartition) -> None:
+        """The share partition was dropped."""
+
+    def follow(self, changes: MetadataChanges) -> None:
+        """Try again what failed."""
+
+    def close(self) -> None:
+        """The broker stops."""
+
+
 class ShareCounts(NamedTuple):
     """Numbers for metrics."""
 
@@ -96,7 +116,9 @@ class SharePartitions:
     """Owner of the share partitions and share sessions of one broker."""
 
     __slots__ = (
+        "_dead_letters",
         "_groups",
+        "_make_dead_letters",
         "_persister",
         "_purgatory",
         "_services",
@@ -107,7 +129,16 @@ class SharePartitions:
         "sessions",
     )
 
-    def __init__(self, services: BrokerServices, purgatory: Purgatory, persister: SharePersister) -> None:
+    def __init__(
+        self,
+        services: BrokerServices,
+        purgatory: Purgatory,
+        persister: SharePersister,
+        dead_letters: Callable[[SharePartitions], DeadLetters],
+    ) -> None:
+        """`dead_letters` creates the writer of dead letters, once."""
+        self._make_dead_letters = dead_letters
+        self._dead_letters: DeadLetters | None = None
         self._services = services
         self._purgatory = purgatory
         self._persister = persister
@@ -211,7 +242,8 @@ class SharePartitions:
         led.machine.move_log_start(led.partition.offsets.log_start_offset)
         self._purgatory.touch(led.watch)
         self._write(led)
-        self._drop_unused(led)
+        self._write_dead_letters(led)
+        self.drop_unused(led)
 
     def _fail(self, led: LedSharePartition, error: KafkaError) -> None:
         led.failure = error
@@ -258,12 +290,14 @@ class SharePartitions:
             if led.machine is not None and led.machine.release_member(member_id, self.now_ms()):
                 self._purgatory.touch(led.watch)
                 self._write(led)
-            self._drop_unused(led)
+            self.drop_unused(led)
 
-    def _drop_unused(self, led: LedSharePartition) -> None:
-        """Drop a share partition whose group has no session, once its state is stored."""
+    def drop_unused(self, led: LedSharePartition) -> None:
+        """Drop a share partition whose group has no session, once its state is stored and dead letters were tried."""
         machine = led.machine
         if machine is None or machine.is_writing or led.retrying or self.sessions.has_group(led.key.group_id):
+            return
+        if self._dead_letters is not None and self._dead_letters.keeps(led):
             return
         self._drop(led, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
@@ -316,12 +350,29 @@ class SharePartitions:
         elif not led.retrying:
             led.retrying = True
             self._services.node_runtime.scheduler.call_later(WRITE_RETRY_S, self._write_again, led)
-        self._drop_unused(led)
+        if error is None:
+            self._write_dead_letters(led)
+        self.drop_unused(led)
 
     def _write_again(self, led: LedSharePartition) -> None:
         led.retrying = False
         self._write(led)
-        self._drop_unused(led)
+        self.drop_unused(led)
+
+    # --- dead letters ----------------------------------------------------------------------------------------------
+
+    def _write_dead_letters(self, led: LedSharePartition) -> None:
+        if self._dead_letters is None:
+            if led.dropped or led.machine is None or not led.machine.archiving_count:
+                return
+            self._dead_letters = self._make_dead_letters(self)
+        self._dead_letters.wake(led)
+
+    def archive(self, led: LedSharePartition, offsets: Sequence[int]) -> None:
+        """Archive records whose dead letters are durable, or given up."""
+        if led.machine is not None:
+            led.machine.archive(offsets)
+            self._write(led)
 
     def _run(
         self, begin: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T | None, KafkaError | None], None]
@@ -377,6 +428,8 @@ class SharePartitions:
         """Drop the share partitions of deleted topics, and of partitions with another leader or leader epoch."""
         if not self._groups:
             return
+        if self._dead_letters is not None:
+            self._dead_letters.follow(changes)
         for topic in changes.deleted_topics:
             for led in self._all():
                 if led.key.topic_id == topic.topic_id:
@@ -396,6 +449,8 @@ class SharePartitions:
         if led.dropped:
             return
         led.dropped = True
+        if self._dead_letters is not None:
+            self._dead_letters.forget(led)
         group = self._groups.get(led.key.group_id, {})
         if group.get(led.id) is led:
             del group[led.id]
@@ -416,6 +471,8 @@ class SharePartitions:
             task.cancel()
         for led in self._all():
             self._drop(led, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        if self._dead_letters is not None:
+            self._dead_letters.close()
 
 
 def loading_error(error: KafkaError | None) -> KafkaError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.metadata.image import MetadataImage
+from ottla.common.config.group_configs import DEAD_LETTER_TOPIC
+from ottla.metadata.image import MetadataImage, dead_letters_enabled
 from ottla.share.settings import LATEST, ShareSettings
 
 
@@ -24,7 +25,15 @@ def share_settings(image: MetadataImage, config: BrokerConfig, group_id: str) ->
         isolation_level=own.get("share.isolation.level", ShareSettings().isolation_level),
         auto_offset_reset=own.get("share.auto.offset.reset", LATEST),
         renew_enabled=own.get("share.renew.acknowledge.enable", "true") != "false",
+        dead_letters=bool(dead_letter_topic(image, group_id)),
     )
+
+
+def dead_letter_topic(image: MetadataImage, group_id: str) -> str:
+    """Return the name of a group's dead-letter topic; empty if it has none, or share.version is below 2."""
+    if not dead_letters_enabled(image):
+        return ""
+    return image.group_configs(group_id).get(DEAD_LETTER_TOPIC, "").strip()
 
 
 def _number(own: Mapping[str, str], config: BrokerConfig, name: str) -> int:

@@ -152,7 +152,7 @@ def _share_partition_context(
     limits: RequestLimits,
     closed_listeners: list[Callable[[Channel], None]],
 ) -> SharePartitionContext:
-    return SharePartitionContext(
+    context = SharePartitionContext(
         config,
         services=parts.services,
         metadata=metadata,
@@ -164,6 +164,8 @@ def _share_partition_context(
         closed_listeners=closed_listeners,
         persister=lambda: parts.share_groups.persister,
     )
+    context.dead_letters = parts.share_groups.dead_letters
+    return context
 
 
 def _data_context(parts: BrokerComponents, metadata: MetadataCache, limits: RequestLimits) -> DataContext:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.common.errors import KafkaError
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.internal_topics import SHARE_GROUP_STATE_TOPIC
 from ottla.common.platform.peer import Address, PeerNetwork
 from ottla.metadata.delta import all_changes
@@ -21,6 +21,10 @@ from ottla.server.metadata.topic_creation import Problems, TopicCreation
 
 if TYPE_CHECKING:
     from ottla.server.coordination.log_ends import LogEnds
+    from ottla.protocol.messages.create_topics import CreatableTopic
+    from ottla.replica.purgatory import Purgatory
+    from ottla.server.coordination.dead_letter_writer import DeadLetterWriter
+    from ottla.server.coordination.share_partitions import SharePartitions
     from ottla.server.coordination.share_persister import CoordinatorSharePersister
     from ottla.server.coordination.share_state import ShareStateCoordination
 
@@ -65,7 +69,7 @@ class ShareGroups:
         self._persister: CoordinatorSharePersister | None = None
         self._log_ends: LogEnds | None = None
         self.topics: TopicCreation | None = None
-        """Creates `__share_group_state`; set with the contexts of the handlers."""
+        """Creates `__share_group_state` and dead-letter topics; set with the contexts of the handlers."""
 
     @property
     def coordination(self) -> ShareStateCoordination:
@@ -114,6 +118,23 @@ class ShareGroups:
             )
         return self._log_ends
 
+    def dead_letters(
+        self, partitions: SharePartitions, purgatory: Purgatory, config: Callable[[], BrokerConfig]
+    ) -> DeadLetterWriter:
+        """Return a new writer of dead letters for `partitions`; `config` returns the broker's settings."""
+        from ottla.server.coordination.dead_letter_producer import DeadLetterProducer  # imported here: as above
+        from ottla.server.coordination.dead_letter_writer import DeadLetterWriter
+
+        return DeadLetterWriter(
+            partitions,
+            self._host,
+            DeadLetterProducer(self._host, purgatory, self._network, self._address_of),
+            image=lambda: self._publisher.image,
+            config=config,
+            create_topic=self._create_dead_letter_topic,
+            registry=self._registry,
+        )
+
     def follow(self, image: MetadataImage) -> None:
         """Create the coordinator with the first image that has its topic. Later images reach it as a coordinator."""
         if self._coordination is None and image.topic(SHARE_GROUP_STATE_TOPIC) is not None:
@@ -125,6 +146,12 @@ class ShareGroups:
             self._persister.close()
         if self._log_ends is not None:
             self._log_ends.close()
+
+    def _create_dead_letter_topic(self, topic: CreatableTopic, done: Callable[[KafkaError | None], None]) -> None:
+        if self.topics is None:
+            done(KafkaError(ErrorCode.NOT_CONTROLLER))  # the broker is not up yet; the caller tries again
+        else:
+            self.topics.create([topic], lambda problems: done(problems.get(topic.name)))
 
     def _create_topic(self, done: Callable[[KafkaError | None], None]) -> None:
         topic = self.coordination.topic

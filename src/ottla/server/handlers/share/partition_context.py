@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.common.errors import ErrorCode, KafkaError
+from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.platform.channel import Channel
 from ottla.metadata.image import SHARE_GROUPS_DISABLED, share_groups_enabled
 from ottla.metadata.publisher import MetadataPublisher
@@ -19,8 +19,10 @@ from ottla.server.requests.statistics import BrokerStatistics
 
 if TYPE_CHECKING:
     from ottla.common.kafka.share_state import SharePersister
-    from ottla.server.coordination.share_partitions import SharePartitions
+    from ottla.server.coordination.share_partitions import DeadLetters, SharePartitions
     from ottla.server.handlers.share.share_statistics import ShareStatistics
+
+DeadLettersFactory = Callable[["SharePartitions", Purgatory, Callable[[], BrokerConfig]], "DeadLetters"]
 
 
 class SharePartitionContext:
@@ -34,6 +36,7 @@ class SharePartitionContext:
         "_statistics",
         "broker_statistics",
         "config",
+        "dead_letters",
         "limits",
         "metadata",
         "persister",
@@ -66,6 +69,8 @@ class SharePartitionContext:
         self._registry = registry
         self._closed_listeners = closed_listeners
         self.persister = persister
+        self.dead_letters: DeadLettersFactory | None = None
+        """Creates the writer of dead letters; set before the first request."""
         self._partitions: SharePartitions | None = None
         self._statistics: ShareStatistics | None = None
 
@@ -85,11 +90,21 @@ class SharePartitionContext:
             from ottla.server.coordination.share_partitions import SharePartitions
             from ottla.server.handlers.share.share_statistics import ShareStatistics
 
-            partitions = self._partitions = SharePartitions(self.services, self.purgatory, self.persister())
+            partitions = self._partitions = SharePartitions(
+                self.services,
+                self.purgatory,
+                self.persister(),
+                self._make_dead_letters,
+            )
             self._publisher.register(partitions.follow)
             self._closed_listeners.append(lambda channel: partitions.connection_closed(channel.id))
             self._statistics = ShareStatistics(self._registry, partitions)
         return self._partitions
+
+    def _make_dead_letters(self, partitions: SharePartitions) -> DeadLetters:
+        if self.dead_letters is None:
+            raise InvariantError("the broker has no writer of dead letters")
+        return self.dead_letters(partitions, self.purgatory, lambda: self.config)
 
     @property
     def statistics(self) -> ShareStatistics:

@@ -17,9 +17,10 @@ from ottla.server.coordination.share_partitions import LedSharePartition
 from ottla.server.handlers.share.member_requests import LEADER_ERRORS, check_topic, settings_of
 from ottla.server.handlers.share.partition_context import SharePartitionContext
 from ottla.server.requests.request import Request
+from ottla.share.acquisition import AcquiredRange, AcquireLimits
 from ottla.share.sessions import PartitionId, SessionKey
 from ottla.share.settings import READ_COMMITTED, ShareSettings
-from ottla.share.share_partition import AcquiredRange, AcquireLimits, SharePartition
+from ottla.share.share_partition import SharePartition
 from ottla.storage.files.off_loop import Known, WouldBlock
 from ottla.storage.log.aborted_transactions import ListedTransactions
 from ottla.storage.log.batch_extents import BatchExtent
