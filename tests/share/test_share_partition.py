@@ -214,6 +214,42 @@ def test_unstored_lock_end_is_in_the_next_write() -> None:
     assert member.states()[0] == (RecordState.AVAILABLE, 1)
 
 
+def test_count_is_stored_although_the_record_was_acquired_again() -> None:
+    """Else each lock that ends during a write is lost with the leader, and the limit is exceeded."""
+    member = Member()
+    batches = log_of((0, 4), (5, 9))
+    member.acquire(batches)
+    member.acknowledge(5, 9, ACCEPT)
+    write = member.partition.begin_write()
+    assert write is not None
+    member.partition.expire_locks(30_000)
+    assert member.acquire(batches) == [AcquiredRange(0, 4, 2)]
+    member.store.write(write)
+    member.partition.end_write(stored=True)
+    member.store_all()
+    assert member.states()[0] == (RecordState.ACQUIRED, 2)
+    member.change_leader()
+    assert member.states()[0] == (RecordState.AVAILABLE, 1)
+
+
+def test_acknowledgement_is_not_part_of_an_earlier_write() -> None:
+    """The write contains the count of the delivery before; the acknowledgement needs the next one."""
+    member = Member()
+    batches = log_of((0, 4))
+    member.acquire(batches)
+    member.partition.expire_locks(30_000)
+    member.acquire(batches)
+    write = member.partition.begin_write()
+    assert write is not None
+    assert member.acknowledge(0, 4, ACCEPT) == 2
+    member.store.write(write)
+    member.partition.end_write(stored=True)
+    assert member.states()[0] == (RecordState.ACQUIRED, 2)
+    member.store_all()
+    assert member.partition.start_offset == 5
+    assert member.partition.begin_write() is None
+
+
 def test_new_leader_starts_without_locks() -> None:
     """Trap 8 (KAFKA-20736): acquired records are available at once, and older acknowledgements are refused."""
     member = Member()

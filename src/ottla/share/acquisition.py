@@ -128,7 +128,7 @@ class Acquisition:
             run.delivery_count += 1
             run.member_id = self._member_id
             run.lock_until_ms = self.lock_until_ms
-            run.dirty = run.writing = False
+            run.writing = False
             self.taken += run.count
             self._add(AcquiredRange(run.first, run.last, run.delivery_count), fresh=fresh)
             fresh = False

@@ -42,7 +42,7 @@ class OffsetRun:
         self.rejected = False
         """Whether a member rejected the records, and they wait for dead letters or will."""
         self.dirty = False
-        """Whether the state is in force and not stored."""
+        """Whether the state is in force and not stored. Of acquired records: the state before their acquisition."""
         self.writing = False
         """Whether the write in progress contains the state."""
 
@@ -58,6 +58,13 @@ class OffsetRun:
     def next_state(self) -> RecordState:
         """The state once everything pending is stored."""
         return self.state if self.pending is None else self.pending
+
+    @property
+    def to_store(self) -> tuple[RecordState, int]:
+        """State and delivery count to store. Records that were acquired before that are still available there."""
+        if self.state is RecordState.ACQUIRED and self.pending is None:
+            return RecordState.AVAILABLE, self.delivery_count - 1
+        return self.next_state, self.delivery_count
 
     @property
     def is_settled(self) -> bool:

@@ -245,6 +245,7 @@ class SharePartition:
         return self._write_number + 1 if stores else 0
 
     def _decide(self, run: OffsetRun, kind: AcknowledgeType) -> None:
+        run.writing = False  # a write in progress has the state before the acquisition
         if kind is AcknowledgeType.REJECT:
             run.pending = self._failed_state
             run.rejected = run.pending is RecordState.ARCHIVING
@@ -363,7 +364,7 @@ class SharePartition:
             batches.append(StateBatch(*self._writing_archived, RecordState.ARCHIVED, 0))
         for run in changed:
             run.writing = True
-            state, count = run.next_state, run.delivery_count
+            state, count = run.to_store
             before = batches[-1] if batches else None
             if (
                 before is not None
@@ -400,7 +401,7 @@ class SharePartition:
             if run.pending is None:
                 run.dirty = not stored
             elif stored:
-                run.state, run.pending = run.pending, None
+                run.state, run.pending, run.dirty = run.pending, None, False
                 run.member_id, run.lock_until_ms = NO_MEMBER, 0
                 self._available_from = min(self._available_from, run.first)
             elif run.state is RecordState.ACQUIRED:
