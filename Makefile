@@ -12,7 +12,7 @@
 #   make format                    format the code and apply the fixes of the linter
 #   make docs                      generate the configuration, cli, evidence and limits pages and docs/llms.txt
 #   make docs-site                 build the documents as a site with search, in build/docs-site; checks links and anchors
-#   make sim [SEED=1]              one seed of the simulation; WORKLOAD=groups, cluster, compacted or transactions
+#   make sim [SEED=1]              one seed of the simulation; WORKLOAD=groups, cluster, compacted, transactions or queues
 #   make sim-many [N=200] [SEED=1] N seeds from SEED
 #   make model [DEPTH=12]          every order of DEPTH steps of the model of transactions; ARGS='--bounds zombie'
 #                                  for a model that is explored completely

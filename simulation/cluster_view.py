@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ottla.common.errors import KafkaError
 from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataImage, PartitionImage
 from ottla.metadata.log import NO_NODE, LeaderAndEpoch
+from ottla.metadata.topic_names import TopicKey
 from ottla.replica.partition import Partition
 from ottla.server.broker import Broker
 from simulation.checkers import Violation
@@ -61,7 +62,7 @@ class ClusterView:
         running = {node.config.node_id: node.broker for node in self._nodes}
         for topic in self.newest().topics.values():
             for index, partition in topic.partitions.items():
-                found = [(each, _find(running.get(each), topic.name, index)) for each in partition.isr]
+                found = [(each, _find(running.get(each), topic.topic_id, index)) for each in partition.isr]
                 compare_epochs(topic.name, index, [(each, replica) for each, replica in found if replica is not None])
 
     def _look_at_controller(self, leader: LeaderAndEpoch, name: str) -> None:
@@ -139,7 +140,7 @@ class ClusterView:
         )
 
 
-def _find(broker: Broker | None, topic: str, index: int) -> Partition | None:
+def _find(broker: Broker | None, topic: TopicKey, index: int) -> Partition | None:
     """The replica of a running broker, if it has one."""
     if broker is None:
         return None

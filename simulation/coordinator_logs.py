@@ -56,7 +56,7 @@ class CoordinatorLogs:
 
     def _said(self, place: tuple[str, int, int], log: Partition) -> Known:
         position, known = self._read.get(place, (log.log.log_start_offset, {}))
-        for batch in _batches(log, position):
+        for batch in log_batches(log, position):
             for record in batch.records():
                 decoded = decode_record(record.key or b"", record.value)
                 if decoded is None:
@@ -69,7 +69,8 @@ class CoordinatorLogs:
         return known
 
 
-def _batches(log: Partition, position: int) -> Iterator[BatchView]:
+def log_batches(log: Partition, position: int) -> Iterator[BatchView]:
+    """The batches of a log from an offset to its end."""
     end = log.log.log_end_offset
     while position < end:
         result = log.log.read(position, READ_BYTES, max_offset=end)

@@ -47,19 +47,19 @@ class FeatureChanges:
             await self.set(self._rng.choice(LEVELS))
         await self.set(NEWEST)
 
-    async def set(self, level: int) -> None:
+    async def set(self, level: int, feature: str = FEATURE) -> None:
         """Retry until the controller has set it."""
         for upgrade_type in (UPGRADE, SAFE_DOWNGRADE):
-            while (code := await self._ask(level, upgrade_type)) in RETRIABLE:
+            while (code := await self._ask(feature, level, upgrade_type)) in RETRIABLE:
                 await asyncio.sleep(AGAIN_S)
-            self._trace.note("features", f"{FEATURE} {level}: {ErrorCode(code).name}")
+            self._trace.note("features", f"{feature} {level}: {ErrorCode(code).name}")
             if code == ErrorCode.NONE:
                 return
-        raise Violation(f"UpdateFeatures to {level} returned {ErrorCode(code).name}")
+        raise Violation(f"UpdateFeatures of {feature} to {level} returned {ErrorCode(code).name}")
 
-    async def _ask(self, level: int, upgrade_type: int) -> int:
+    async def _ask(self, feature: str, level: int, upgrade_type: int) -> int:
         client = Client(self._loop, self._network, "features", self._rng.choice(self._brokers))
-        update = FeatureUpdateKey(feature=FEATURE, max_version_level=level, upgrade_type=upgrade_type)
+        update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=upgrade_type)
         try:
             response = await client.request(
                 ApiKey.UPDATE_FEATURES, VERSION, UpdateFeaturesRequest(timeout_ms=4_000, feature_updates=[update])

@@ -57,8 +57,12 @@ class LateProxy:
         safe = all(marker.transaction_version >= SAFE_MARKERS for marker in request.markers)
         return not safe or self._passes(address, frame)
 
+    def _chance(self) -> float:
+        """The chance of a request that may be repeated."""
+        return CHANCE
+
     def _passes(self, address: Address | None, frame: bytes) -> bool:
-        if not self.active or not self._rng.chance(CHANCE):
+        if not self.active or not self._rng.chance(self._chance()):
             return True
         self.late_count += 1
         self._loop.call_later(self._rng.uniform(*LATE_S), self._pass_on, address, frame)

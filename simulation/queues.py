@@ -147,7 +147,7 @@ class QueueSimulation(ClusterSimulation):
         self._admin = ShareAdministrator(self._share, rng.fork("share admin"))
         self._make_nodes({**self._settings(plan), **dict(options.settings)})
         self._logs = ShareStateLogs(self.nodes)
-        self._observer = ShareObserver(self.history, self.network)
+        self._observer = ShareObserver(self.history, self.network, self.loop)
         self._short_lived = ShortLivedTopic(
             self.world, self.history, SHORT_LIVED, rng.fork("short-lived"), self.trace, REPLICATION_FACTOR
         )

@@ -14,13 +14,14 @@ from functools import partial
 from multiprocessing import get_context
 
 from simulation.groups import GroupSimulation, Options
+from simulation.queues import QueueOptions, QueueSimulation
 from simulation.replication import ClusterOptions, ReplicationSimulation
 from simulation.simulation import RunOutcome
 from simulation.transactions import TransactionOptions, TransactionSimulation
 
 COLLECT_AFTER = 20_000
 """Number of new objects until the garbage collector runs: a node that died leaves several thousand in cycles."""
-GROUPS, CLUSTER, COMPACTED, TRANSACTIONS = "groups", "cluster", "compacted", "transactions"
+GROUPS, CLUSTER, COMPACTED, TRANSACTIONS, QUEUES = "groups", "cluster", "compacted", "transactions", "queues"
 
 
 def outcomes_of(chosen: argparse.Namespace) -> Iterator[RunOutcome]:
@@ -64,10 +65,16 @@ def _transactions(seed: int, chosen: argparse.Namespace) -> RunOutcome:
     return TransactionSimulation(seed, options, time.process_time).run()
 
 
+def _queues(seed: int, chosen: argparse.Namespace) -> RunOutcome:
+    faults_s = QueueOptions.faults_s if chosen.faults_s is None else chosen.faults_s
+    return QueueSimulation(seed, QueueOptions(faults_s=faults_s), time.process_time).run()
+
+
 WORKLOADS = {
     GROUPS: _groups,
     CLUSTER: _cluster,
     COMPACTED: _cluster,
     TRANSACTIONS: _transactions,
+    QUEUES: _queues,
 }
 """The function that runs a seed, by the name of the workload."""

@@ -32,6 +32,8 @@ LATE_APIS = frozenset(
         ApiKey.DELETE_SHARE_GROUP_STATE,
     }
 )
+LATE_CHANCE = 0.25
+"""Of requests to share coordinators: there are few, since calls are combined."""
 JUMP_S = (5.0, 40.0)
 """Time between two jumps of clocks."""
 MAX_JUMP_MS = 3_000_000
@@ -55,6 +57,9 @@ class LateStateRequests(LateProxy):
     def between_nodes(self, address: Address, key: int, version: int, body: Buffer, frame: bytes) -> bool:
         """See `simulation.network.BetweenNodes`."""
         return key not in LATE_APIS or self._passes(address, frame)
+
+    def _chance(self) -> float:
+        return LATE_CHANCE
 
 
 class ClockJumps:

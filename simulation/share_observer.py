@@ -16,15 +16,18 @@ from ottla.common.kafka.share_state import SharePartitionKey, ShareState
 from ottla.server.coordination.share_partitions import LedSharePartition, SharePartitions
 from ottla.server.coordination.share_persister import CoordinatorSharePersister
 from ottla.share.share_partition import AcquiredRange, SharePartition
+from simulation.checkers import Violation
 from simulation.history.shares import ShareHistory, ShareTerm
+from simulation.loop import SimLoop
 from simulation.network import Network
 
 
 class ShareObserver:
     """Passes the events of all brokers to the history of one group."""
 
-    def __init__(self, history: ShareHistory, network: Network) -> None:
+    def __init__(self, history: ShareHistory, network: Network, loop: SimLoop) -> None:
         self._history = history
+        self._loop = loop
         self._network = network
         self._terms: dict[SharePartition, ShareTerm] = {}
         self._acquired: list[tuple[SharePartition, str, list[AcquiredRange]]] = []
@@ -43,6 +46,14 @@ class ShareObserver:
                 stack.enter_context(mock.patch.object(owner, name, wrapper(getattr(owner, name))))
             yield
 
+    @contextmanager
+    def _findings(self) -> Iterator[None]:
+        """Findings end the run; a broker would catch them."""
+        try:
+            yield
+        except Violation as finding:
+            self._loop.failures.append(finding)
+
     def _acquire(self, original: Callable[..., list[AcquiredRange]]) -> Callable[..., list[AcquiredRange]]:
         def acquire(machine: SharePartition, member_id: str, *arguments: Any) -> list[AcquiredRange]:
             ranges = original(machine, member_id, *arguments)
@@ -60,7 +71,8 @@ class ShareObserver:
                 if term is None:
                     term = self._terms[machine] = self._history.begun(led.leader_epoch, machine.state_epoch)
                 is_held = self._holder(partitions, led, member_id)
-                self._history.acquired((led.key.topic_id, led.key.partition), term, member_id, ranges, is_held)
+                with self._findings():
+                    self._history.acquired((led.key.topic_id, led.key.partition), term, member_id, ranges, is_held)
             original(partitions, led)
 
         return acquired
@@ -83,7 +95,8 @@ class ShareObserver:
             place = (key.topic_id, key.partition)
             before = self._history.known(place)
             state: ShareState = await original(persister, key, leader_epoch)
-            self._history.loaded(place, leader_epoch, state.state_epoch, state.start_offset, before)
+            with self._findings():
+                self._history.loaded(place, leader_epoch, state.state_epoch, state.start_offset, before)
             return state
 
         return read
@@ -93,12 +106,13 @@ class ShareObserver:
             place = (key.topic_id, key.partition)
             self._history.storing(place, values["leader_epoch"])
             await original(persister, key, **values)
-            self._history.stored(
-                place,
-                values["leader_epoch"],
-                values["state_epoch"],
-                values["start_offset"],
-                values["batches"],
-            )
+            with self._findings():
+                self._history.stored(
+                    place,
+                    values["leader_epoch"],
+                    values["state_epoch"],
+                    values["start_offset"],
+                    values["batches"],
+                )
 
         return write

@@ -196,6 +196,10 @@ class LogHistory:
             ends[partition] = max(offset + 1, ends.get(partition, 0))
         return ends
 
+    def acknowledged_places(self) -> Mapping[Place, str]:
+        """The acknowledged values whose offset is known."""
+        return self._acknowledged
+
     def latest_offset_listed(self, client: str, partition: int, offset: int, served_before: int) -> None:
         """ListOffsets returned the latest offset to `client`; `served_before` is `served_end` at the time of the
         request."""
