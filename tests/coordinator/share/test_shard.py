@@ -86,6 +86,17 @@ def test_repeated_initialization_changes_nothing(talk: Conversation) -> None:
     assert len(talk.records()) == 1
 
 
+def test_late_repetition_of_an_initialization_keeps_the_state(talk: Conversation) -> None:
+    """A retried request may arrive when the leader has chosen a start offset and stored acknowledgements."""
+    talk.initialize(KEY, state_epoch=3, start_offset=-1)
+    talk.write(KEY, (10, 19, 2, 1), state_epoch=3, start_offset=10)
+    assert talk.initialize(KEY, state_epoch=3, start_offset=-1) is ErrorCode.NONE
+    talk.write(KEY, state_epoch=3, start_offset=15)
+    assert talk.initialize(KEY, state_epoch=3, start_offset=10) is ErrorCode.NONE
+    state = talk.shard().states[KEY]
+    assert (state.start_offset, batches_of(state)) == (15, [(15, 19, 2, 1)])
+
+
 def test_deleted_state_is_gone(talk: Conversation) -> None:
     assert talk.delete(KEY) is ErrorCode.NONE
     talk.initialize(KEY, state_epoch=9)

@@ -5,8 +5,8 @@ first record of a share partition is a snapshot; after `updates_per_snapshot` up
 `housekeeping` keeps the log short.
 
 A write never changes the leader epoch: the leader has read the state in its epoch before. The checks are those of
-Apache Kafka 4.4 (KIP-932), with two additions: a reset keeps the leader epoch, so that the fence of old leaders
-survives a load, and a state has at most MAX_BATCHES batches.
+Apache Kafka 4.4 (KIP-932), with three additions: a reset keeps the leader epoch, so that the fence of old leaders
+survives a load; only a newer state epoch resets; and a state has at most MAX_BATCHES batches.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class ShareCoordinatorShard:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int
     ) -> CoordinatorResult[ShareRecord, None]:
-        """Create the state, or begin it again; a repeated request changes nothing.
+        """Create the state, or begin it again in a newer state epoch; a repeated request changes nothing.
+
+        It may arrive when the leader has chosen a start offset and stored acknowledgements in this state epoch.
 
         Errors: INVALID_REQUEST, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION; COORDINATOR_NOT_AVAILABLE at the memory
         limit.
@@ -122,7 +124,7 @@ class ShareCoordinatorShard:
         if before is not None and before.state_epoch > state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "The state epoch is older than the stored one.")
         self._check_exists(key)
-        if before is not None and (before.state_epoch, before.start_offset) == (state_epoch, start_offset):
+        if before is not None and before.state_epoch == state_epoch:
             return EMPTY_RESULT
         if before is None:
             self._admit(state_bytes(key, 0))
