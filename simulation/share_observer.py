@@ -104,7 +104,7 @@ class ShareObserver:
     def _write(self, original: Callable[..., Any]) -> Callable[..., Any]:
         async def write(persister: CoordinatorSharePersister, key: SharePartitionKey, **values: Any) -> None:
             place = (key.topic_id, key.partition)
-            self._history.storing(place, values["leader_epoch"])
+            before = self._history.storing(place, values["leader_epoch"])
             await original(persister, key, **values)
             with self._findings():
                 self._history.stored(
@@ -113,6 +113,7 @@ class ShareObserver:
                     values["state_epoch"],
                     values["start_offset"],
                     values["batches"],
+                    before,
                 )
 
         return write

@@ -15,6 +15,7 @@ the life of one share partition in the memory of a leader. The rules:
 - redelivered: a record that is stored as settled is not delivered again;
 - start-offset-monotonic: within a state epoch no leader loads or stores a lower start offset than was stored before;
 - state-epoch: no leader loads an older state than was stored;
+- fence: nothing is stored for a leader, or in a state epoch, that was replaced when the leader asked;
 - different-record: all members get the same value at an offset, and the one that its producer was acknowledged;
 - acquired-without-record: a response contains the record of each acquired offset.
 
@@ -52,10 +53,11 @@ class ShareTerm(NamedTuple):
 
 
 class KnownState(NamedTuple):
-    """State epoch and start offset that were stored at a time; -1 for none."""
+    """What was stored at a time; -1 for none."""
 
     state_epoch: int
     start_offset: int
+    leader_epoch: int
     at_s: float
 
 
@@ -168,8 +170,8 @@ class ShareHistory:
         """What is certainly stored now."""
         stored = self._stored.get(place)
         if stored is None:
-            return KnownState(-1, -1, self._trace.time())
-        return KnownState(stored.state_epoch, stored.start_offset, self._trace.time())
+            return KnownState(-1, -1, -1, self._trace.time())
+        return KnownState(stored.state_epoch, stored.start_offset, stored.leader_epoch, self._trace.time())
 
     def loaded(
         self, place: SharePlace, leader_epoch: int, state_epoch: int, start_offset: int, before: KnownState
@@ -259,9 +261,10 @@ class ShareHistory:
         if count <= stored_count:
             self._broken("count-fell", f"{at} is delivered with count {count}, and {stored_count} is stored")
 
-    def storing(self, place: SharePlace, leader_epoch: int) -> None:
+    def storing(self, place: SharePlace, leader_epoch: int) -> KnownState:
         """A leader asks to store a change: it is uncertain until `stored`, and if that never follows."""
         self._unsure[place, leader_epoch] += 1
+        return self.known(place)
 
     def stored(
         self,
@@ -270,9 +273,16 @@ class ShareHistory:
         state_epoch: int,
         start_offset: int,
         batches: Iterable[StateBatch],
+        before: KnownState,
     ) -> None:
-        """The share coordinator has stored the change of the last `storing`."""
+        """The share coordinator has stored the change of a `storing`, which returned `before`."""
         self._unsure[place, leader_epoch] -= 1
+        if leader_epoch < before.leader_epoch or state_epoch < before.state_epoch:
+            self._broken(
+                "fence",
+                f"{_name(place)} is stored by leader {leader_epoch} in {state_epoch}, after leader "
+                f"{before.leader_epoch} has loaded it in {before.state_epoch}",
+            )
         self._trace.note("share", f"{_name(place)} stored by leader {leader_epoch}: {state_epoch}, {start_offset}")
         known = self._stored.get(place)
         if known is None or state_epoch > known.state_epoch:

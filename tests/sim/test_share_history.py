@@ -44,8 +44,9 @@ class Group:
         self.history.acquired(PLACE, term or self.term, member, [(offset, offset, count)], lambda: self.is_held)
 
     def store(self, state: RecordState, count: int = 1, *, start_offset: int = 0) -> None:
-        self.history.storing(PLACE, self.term.leader_epoch)
-        self.history.stored(PLACE, self.term.leader_epoch, 1, start_offset, [StateBatch(0, 0, state, count)])
+        before = self.history.storing(PLACE, self.term.leader_epoch)
+        batch = StateBatch(0, 0, state, count)
+        self.history.stored(PLACE, self.term.leader_epoch, 1, start_offset, [batch], before)
 
     def accept(self, member: str) -> None:
         sent = self.history.acknowledging(member, PLACE, [(0, AcknowledgeType.ACCEPT)])
@@ -203,6 +204,16 @@ def test_start_offset_and_state_epoch_never_fall(group: Group) -> None:
         group.lead(2, start_offset=6)
     with pytest.raises(Violation, match=r"^state-epoch: "):
         group.lead(2, state_epoch=0)
+
+
+@pytest.mark.parametrize("replaced", ["leader", "state"])
+def test_nothing_is_stored_for_a_replaced_leader_or_state(group: Group, replaced: str) -> None:
+    old = group.term
+    group.lead(2, state_epoch=2 if replaced == "state" else 1)
+    if replaced == "leader":
+        group.term = old
+    with pytest.raises(Violation, match=r"^fence: "):
+        group.store(RecordState.ACKNOWLEDGED)
 
 
 def test_members_get_the_same_records(group: Group) -> None:
