@@ -68,6 +68,8 @@ class Acknowledgement(NamedTuple):
     type: AcknowledgeType
     in_lock: bool
     """Whether the member held the lock when it sent this."""
+    acquired_s: float
+    """Time of the acquisition: the same request may acquire the record again."""
     counted: bool
     """Whether it may settle the record."""
 
@@ -333,7 +335,7 @@ class ShareHistory:
             record.settling += counted
             if record.member == member and kind is not AcknowledgeType.RENEW:
                 record.released = True
-            sent.append(Acknowledgement(offset, kind, in_lock, counted))
+            sent.append(Acknowledgement(offset, kind, in_lock, record.acquired_s, counted))
         return sent
 
     def answered(self, member: str, place: SharePlace, sent: Iterable[Acknowledgement], sent_s: float) -> None:
@@ -343,7 +345,7 @@ class ShareHistory:
             record = self._record(place, each.offset)
             if each.type is not AcknowledgeType.RENEW:
                 self._check_answer(place, each)
-            elif record.member == member:
+            elif record.acquired_s == each.acquired_s and record.member == member:
                 record.until_s = max(record.until_s, sent_s + self._lock_s)
 
     def _check_answer(self, place: SharePlace, each: Acknowledgement) -> None:
@@ -372,7 +374,7 @@ class ShareHistory:
             each
             for each in sent
             if each.in_lock
-            and self._record(place, each.offset).member == member
+            and self._record(place, each.offset).acquired_s == each.acquired_s
             and self._record(place, each.offset).lock_is_open(now_s)
         ]
         # The decisions about a partition are applied all or none: one without a lock refuses the others.

@@ -19,7 +19,7 @@ from ottla.server.coordination.share_partitions import SharePartitions
 from ottla.share.runs import OffsetRun
 from ottla.share.share_partition import SharePartition
 
-SEEDS = [1, *seeds_of_the_day(1)]
+SEEDS = list(dict.fromkeys([1, *seeds_of_the_day(1)]))
 """More seeds, and longer runs: `make sim-many WORKLOAD=queues`."""
 FAULTS_S = 40.0
 NEWEST_EPOCH = 1 << 30
@@ -126,16 +126,6 @@ def admit_old_states(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShareCoordinatorShard, "write", write)
 
 
-def admit_old_leaders(patch: pytest.MonkeyPatch) -> None:
-    """A write of a replaced leader is stored."""
-    original = ShareCoordinatorShard.write
-
-    def write(self: Any, key: Any, state_epoch: int, leader_epoch: int, *arguments: Any) -> Any:
-        return original(self, key, state_epoch, NEWEST_EPOCH, *arguments)
-
-    patch.setattr(ShareCoordinatorShard, "write", write)
-
-
 def leave_new_batches_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
     """A snapshot contains only what was stored before it."""
     original = ShareCoordinatorShard._record
@@ -184,6 +174,7 @@ def keep_states_of_deleted_topics(patch: pytest.MonkeyPatch) -> None:
         (release_every_member, ("one-owner", "lock-lost"), 1),
         (end_locks_early, ("one-owner", "lock-lost"), 1),
         (take_the_start_offset_of_a_late_write, ("start-offset-monotonic",), 3),
+        (admit_old_states, ("never-lost",), 16),
         (leave_new_batches_out_of_snapshots, ("count-lost", "coordinator-state"), 5),
         (prune_to_the_newest_snapshot, ("prune",), 1),
         (keep_states_of_deleted_topics, ("states of deleted topics",), 1),

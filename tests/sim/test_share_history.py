@@ -171,6 +171,14 @@ def test_refusal_after_the_lock_is_permitted(group: Group) -> None:
     assert group.history.unsettled(PLACE) == [0]
 
 
+def test_refusal_is_permitted_if_the_request_acquired_the_record_again(group: Group) -> None:
+    group.acquire("m")
+    sent = group.history.acknowledging("m", PLACE, [(0, AcknowledgeType.ACCEPT)])
+    group.clock.now_s = LOCK_S + 1
+    group.acquire("m", 2)
+    group.history.refused("m", PLACE, sent, invalid_state=True)
+
+
 def test_unsettled_record_is_lost(group: Group) -> None:
     group.history.produced(PLACE, 0, "a")
     with pytest.raises(Violation, match=r"^never-lost: "):
