@@ -5,7 +5,7 @@
 - snapshot-loses-state: a snapshot contains at least the state that the records before it give;
 - start-offset-monotonic, leader-epoch, state-epoch: none of them falls from record to record, except that a new state
   epoch has a new start offset;
-- prune: what is left of a log gives the same state as all of it.
+- prune: the rest of a pruned log gives the same state as all of it.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class ShareTerm(NamedTuple):
 
 
 class KnownState(NamedTuple):
-    """What was stored at a time; -1 for none."""
+    """The stored state at a time; -1 for none."""
 
     state_epoch: int
     start_offset: int
@@ -169,7 +169,7 @@ class ShareHistory:
     # -- brokers
 
     def known(self, place: SharePlace) -> KnownState:
-        """What is certainly stored now."""
+        """The certainly stored state."""
         stored = self._stored.get(place)
         if stored is None:
             return KnownState(-1, -1, -1, self._trace.time())

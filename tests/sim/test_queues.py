@@ -127,7 +127,7 @@ def admit_old_states(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_new_batches_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot contains only what was stored before it."""
+    """A snapshot contains only the state before it."""
     original = ShareCoordinatorShard._record
 
     def record(self: Any, key: Any, after: Any, added: Any) -> Any:
