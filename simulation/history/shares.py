@@ -189,6 +189,10 @@ class ShareHistory:
         known = self._stored.get(place)
         if known is None or state_epoch > known.state_epoch:
             known = self._stored[place] = _Stored(state_epoch)
+        if state_epoch == known.state_epoch:
+            known.start_offset = max(known.start_offset, start_offset)
+        for unsure in [key for key, count in self._unsure.items() if key[0] == place and count]:
+            self._unsure[unsure] += 1  # for good: changes may have waited for that write
         if leader_epoch > known.leader_epoch:
             known.leader_epoch, known.loading_s = leader_epoch, before.at_s
 
