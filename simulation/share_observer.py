@@ -15,7 +15,8 @@ from ottla.common.errors import KafkaError
 from ottla.common.kafka.share_state import SharePartitionKey, ShareState
 from ottla.server.coordination.share_partitions import LedSharePartition, SharePartitions
 from ottla.server.coordination.share_persister import CoordinatorSharePersister
-from ottla.share.share_partition import AcquiredRange, SharePartition
+from ottla.share.acquisition import AcquiredRange
+from ottla.share.share_partition import SharePartition
 from simulation.checkers import Violation
 from simulation.history.shares import ShareHistory, ShareTerm
 from simulation.loop import SimLoop

@@ -20,10 +20,10 @@ from ottla.server.coordination.coordinator_host import BrokerServices, Coordinat
 from ottla.server.metadata.topic_creation import Problems, TopicCreation
 
 if TYPE_CHECKING:
-    from ottla.server.coordination.log_ends import LogEnds
     from ottla.protocol.messages.create_topics import CreatableTopic
     from ottla.replica.purgatory import Purgatory
     from ottla.server.coordination.dead_letter_writer import DeadLetterWriter
+    from ottla.server.coordination.log_ends import LogEnds
     from ottla.server.coordination.share_partitions import SharePartitions
     from ottla.server.coordination.share_persister import CoordinatorSharePersister
     from ottla.server.coordination.share_state import ShareStateCoordination
