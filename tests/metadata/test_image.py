@@ -283,7 +283,7 @@ def test_spent_delta_returns_the_image_of_apply(order: slice) -> None:
         for delta in deltas:
             for record in records:
                 delta.replay(record)
-        image = deltas[0].into_image(9, 1)
+        image = deltas[0].apply(9, 1, spent=True)[0]
         assert image == deltas[1].apply(9, 1)[0]
         assert list(image.topics["t"].partitions) == [0, 1, 2]
 

@@ -163,27 +163,19 @@ class MetadataDelta:
             raise InvariantError(f"metadata record {type(record).__name__} can't be applied")
         handler(self, record)
 
-    def apply(self, offset: int, epoch: int) -> tuple[MetadataImage, MetadataChanges]:
-        """Return the image after all replayed records, as of `offset` and leader `epoch`, and the changes."""
+    def apply(self, offset: int, epoch: int, *, spent: bool = False) -> tuple[MetadataImage, MetadataChanges]:
+        """Return the image after all replayed records, as of `offset` and leader `epoch`, and the changes.
+
+        With `spent` the image takes over the partitions of new topics instead of copying them, and the changes list no
+        partitions; the delta must not be used afterwards.
+        """
+        base = self._base
         changes = MetadataChanges()
-        topics = self._apply_topics(changes, spent=False)
+        topics, topics_by_id = self._apply_topics(changes, spent=spent)
         changes.changed_configs = list(self._configs)
         changes.brokers_changed = bool(self._brokers)
         changes.acls_changed = bool(self._acls)
-        return self._image(offset, epoch, *topics), changes
-
-    def into_image(self, offset: int, epoch: int) -> MetadataImage:
-        """Return the same image as `apply`, which takes over the partitions of new topics instead of copying them.
-
-        The delta must not be used afterwards.
-        """
-        return self._image(offset, epoch, *self._apply_topics(MetadataChanges(), spent=True))
-
-    def _image(
-        self, offset: int, epoch: int, topics: Mapping[str, TopicImage], topics_by_id: Mapping[Uuid, TopicImage]
-    ) -> MetadataImage:
-        base = self._base
-        return MetadataImage(
+        image = MetadataImage(
             offset=offset,
             epoch=epoch,
             topics=topics,
@@ -199,6 +191,7 @@ class MetadataDelta:
             acls=_merged(base.acls, self._acls),
             zk_migration_state=self._migration,
         )
+        return image, changes
 
     def _apply_topics(
         self, changes: MetadataChanges, *, spent: bool

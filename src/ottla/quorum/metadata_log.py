@@ -27,7 +27,6 @@ from ottla.common.logs import RATE_LIMITED
 from ottla.common.platform.clock import BlockingPool, Clock
 from ottla.common.platform.disk import Disk
 from ottla.common.platform.runtime import NodeRuntime
-from ottla.metadata.records import ApiMessageAndVersion
 from ottla.quorum.election_file import (
     decode_catching_up,
     decode_configured_voters,
@@ -44,7 +43,6 @@ from ottla.quorum.snapshot_file import (
     parse_snapshot_name,
     replay_snapshot,
 )
-from ottla.quorum.snapshot_image import LoadedSnapshot, load_snapshot
 from ottla.record.batch import BatchView, iter_batches
 from ottla.record.builder import RecordData, build_batch
 from ottla.storage.files.descriptors import Descriptors, Folder
@@ -271,21 +269,11 @@ class ReplicaLog:
     def snapshot_path(self, snapshot: SnapshotId) -> str:
         return f"{self.directory}/{snapshot.file_name}"
 
-    def load_snapshot(self, snapshot: SnapshotId) -> LoadedSnapshot:
-        """Return image and voters of a snapshot. Raises OperatorError if the file is damaged or can't be read, and
-        InvariantError for a record that does not fit the ones before it.
-        """
-        return self._read(snapshot, partial(load_snapshot, snapshot))
+    def read_snapshot(self, snapshot: SnapshotId, read: Callable[[SnapshotBatches], T]) -> T:
+        """Return what `read` makes of the batches of a snapshot; it counts only when this returns.
 
-    def replay_snapshot(
-        self, snapshot: SnapshotId, replay: Callable[[ApiMessageAndVersion], object]
-    ) -> tuple[Voter, ...]:
-        """Call `replay` with each record of a snapshot, and return the voters; the records count only when this
-        returns. Raises OperatorError as `load_snapshot`.
+        Raises OperatorError if the file is damaged or can't be read, and the errors of `read`.
         """
-        return self._read(snapshot, lambda batches: replay_snapshot(batches, replay))
-
-    def _read(self, snapshot: SnapshotId, read: Callable[[SnapshotBatches], T]) -> T:
         path = self.snapshot_path(snapshot)
         try:
             file = self._disk.open(path, read_only=True)
@@ -309,24 +297,11 @@ class ReplicaLog:
             check_snapshot(data)  # before it replaces a file that may be the only valid one
         self._disk.write_atomic(path, data)
         try:
-            self._compare(path, data)
+            _require_content(self._disk, path, data)
             check_snapshot(data)
         except ProtocolError as error:
             self._disk.unlink(path)
             raise OSError(errno.EIO, f"the disk returned a damaged file after the write: {error}", path) from error
-
-    def _compare(self, path: str, data: bytes) -> None:
-        """Raise ProtocolError unless the file contains `data`. Reads it in pieces; raises OSError."""
-        file = self._disk.open(path, read_only=True)
-        try:
-            is_same = file.size() == len(data) and all(
-                file.read(_READ_BYTES, position) == data[position : position + _READ_BYTES]
-                for position in range(0, len(data), _READ_BYTES)
-            )
-        finally:
-            file.close()
-        if not is_same:
-            raise ProtocolError("it differs from the data that was written")
 
     def set_aside(self, snapshot: SnapshotId) -> None:
         """Rename a file that can't be read, so that followers don't fetch it. Raises OSError."""
@@ -447,6 +422,20 @@ def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
     return sorted(found for name in disk.listdir(directory) if (found := parse_snapshot_name(name)) is not None)
 
 
+def _require_content(disk: Disk, path: str, data: bytes) -> None:
+    """Raise ProtocolError unless the file contains `data`. Reads it in pieces; raises OSError."""
+    file = disk.open(path, read_only=True)
+    try:
+        is_same = file.size() == len(data) and all(
+            file.read(_READ_BYTES, position) == data[position : position + _READ_BYTES]
+            for position in range(0, len(data), _READ_BYTES)
+        )
+    finally:
+        file.close()
+    if not is_same:
+        raise ProtocolError("it differs from the data that was written")
+
+
 def open_metadata_log(runtime: NodeRuntime, data_dir: str, config: MetadataLogConfig) -> ReplicaLog:
     """Open or create the metadata log below `data_dir`; blocks. Raises OSError, OperatorError."""
     disk, clock = runtime.disk, runtime.clock
@@ -484,7 +473,7 @@ def open_metadata_log(runtime: NodeRuntime, data_dir: str, config: MetadataLogCo
     metadata_log = ReplicaLog(disk, clock, directory, log, snapshots)
     if snapshots and _ends_before(log, snapshots[-1]):
         # The log is replaced only by a readable snapshot.
-        metadata_log.replay_snapshot(snapshots[-1], lambda _: None)
+        metadata_log.read_snapshot(snapshots[-1], partial(replay_snapshot, replay=lambda _: None))
         metadata_log.start_from(snapshots[-1])
     if log.log_start_offset > end_of_snapshot:
         raise DataDirectoryError(

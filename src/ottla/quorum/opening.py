@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ottla.common.config.config_keys_authorizer import STANDARD_AUTHORIZER
@@ -25,8 +26,8 @@ from ottla.quorum.metadata_log import UNREADABLE_SUFFIX, ReplicaLog
 from ottla.quorum.raft_types import ReplicaKey, Voter
 from ottla.quorum.raft_voters import BOOTSTRAP_OFFSET, VoterSets
 from ottla.quorum.replay import Replay, batch_content
-from ottla.quorum.snapshot_file import BOOTSTRAP, SnapshotId, bootstrap_snapshot
-from ottla.quorum.snapshot_image import image_of
+from ottla.quorum.snapshot_file import BOOTSTRAP, SnapshotId, bootstrap_snapshot, replay_snapshot
+from ottla.quorum.snapshot_image import image_of, load_snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -161,9 +162,9 @@ def _read_snapshot(
         image = EMPTY_IMAGE
         try:
             if newest == BOOTSTRAP:
-                named = log.replay_snapshot(newest, bootstrap.append)
+                named = log.read_snapshot(newest, partial(replay_snapshot, replay=bootstrap.append))
             else:
-                image, named = log.load_snapshot(newest)
+                image, named = log.read_snapshot(newest, partial(load_snapshot, newest))
         except OperatorError as error:
             unreadable.append(UnreadableSnapshot(newest, error))
             continue

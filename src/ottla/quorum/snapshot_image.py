@@ -26,7 +26,7 @@ def load_snapshot(snapshot: SnapshotId, batches: SnapshotBatches) -> LoadedSnaps
     """Load a snapshot; raises as `replay_snapshot`, and InvariantError for a record that does not fit."""
     delta = MetadataDelta(EMPTY_IMAGE)
     voters = replay_snapshot(batches, lambda record: delta.replay(record.message))
-    return LoadedSnapshot(delta.into_image(snapshot.end_offset - 1, snapshot.epoch), voters)
+    return LoadedSnapshot(_image(snapshot, delta), voters)
 
 
 def image_of(snapshot: SnapshotId, records: Iterable[ApiMessageAndVersion]) -> MetadataImage:
@@ -34,4 +34,8 @@ def image_of(snapshot: SnapshotId, records: Iterable[ApiMessageAndVersion]) -> M
     delta = MetadataDelta(EMPTY_IMAGE)
     for record in records:
         delta.replay(record.message)
-    return delta.into_image(snapshot.end_offset - 1, snapshot.epoch)
+    return _image(snapshot, delta)
+
+
+def _image(snapshot: SnapshotId, delta: MetadataDelta) -> MetadataImage:
+    return delta.apply(snapshot.end_offset - 1, snapshot.epoch, spent=True)[0]
