@@ -163,10 +163,19 @@ def test_acknowledgement_is_answered_once_stored(
     assert acquired(other.ask(share_fetch(epoch=1, member="other"), 2)) == {0: [(0, 2, 2)]}
 
 
-def test_fenced_leader_reads_the_state_again(client: Connection, topic: bytes, persister: MemoryPersister) -> None:
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR),  # the state was deleted
+    ],
+)
+def test_leader_without_state_reads_it_again(
+    client: Connection, topic: bytes, persister: MemoryPersister, failure: ErrorCode, code: ErrorCode
+) -> None:
     client.ask(share_fetch((topic, 0), epoch=0), 2)
-    persister.failure = ErrorCode.FENCED_STATE_EPOCH
-    assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    persister.failure = failure
+    assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=1) == code
     persister.failure = None
     assert acquired(client.ask(share_fetch(epoch=2), 2)) == {0: [(0, 2, 1)]}
     assert len(persister.reads) == 2

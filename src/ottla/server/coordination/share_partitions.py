@@ -48,6 +48,8 @@ _COORDINATOR_ERRORS = (
 )
 _FENCED = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 _KNOWN_ERRORS = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_LASTING = (*_FENCED, *_KNOWN_ERRORS, ErrorCode.INVALID_REQUEST)
+"""Errors of a write that a retry does not end. INVALID_REQUEST: the state was deleted, with its group for example."""
 
 
 class LedSharePartition:
@@ -340,7 +342,7 @@ class SharePartitions:
         answer = None if error is None else writing_error(error)
         for done in led.waiting.pop(write.number, ()):
             done(answer)
-        if answer is not None and answer.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, *_KNOWN_ERRORS):
+        if answer is not None and error is not None and error.code in _LASTING:
             self._drop(led, answer)
             return
         self._purgatory.touch(led.watch)
