@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # a TypeVar without a default is sufficient at run time
@@ -25,6 +25,16 @@ Serializer = Callable[[K], bytes | None]
 """An encoder. It is not called for None, a missing key or a tombstone."""
 Deserializer = Callable[[bytes], RK]
 """A decoder; None stays None."""
+
+
+def deserialize(
+    message: Any, key_deserializer: Deserializer[RK] | None, value_deserializer: Deserializer[RV] | None
+) -> None:
+    """Replace key and value of a message of the library by what the deserializers return; raises their errors."""
+    if key_deserializer is not None and (key := message.key()) is not None:
+        message.set_key(key_deserializer(key))
+    if value_deserializer is not None and (value := message.value()) is not None:
+        message.set_value(value_deserializer(value))
 
 
 @dataclass(slots=True)

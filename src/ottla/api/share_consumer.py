@@ -22,7 +22,7 @@ from typing import Any, Generic
 from ottla.api.errors import ClientClosed, UndecodableRecord, library_error
 from ottla.api.forks import ended_in_children
 from ottla.api.messages import Record
-from ottla.api.records import RK, RV, Deserializer
+from ottla.api.records import RK, RV, Deserializer, deserialize
 from ottla.api.settings import Config, read_settings
 from ottla.client.librdkafka.share_member import Acknowledgement, ShareMember
 from ottla.client.wire.time_limit import require_seconds
@@ -137,13 +137,9 @@ class ShareConsumer(Generic[RK, RV]):
 
     def _decoded(self, messages: list[Any]) -> list[Job[RK, RV]]:
         """The records before the first that can't be decoded; that one and the following are released."""
-        of_key, of_value = self._deserializers
         for number, message in enumerate(messages):
             try:
-                if of_key is not None and (key := message.key()) is not None:
-                    message.set_key(of_key(key))
-                if of_value is not None and (value := message.value()) is not None:
-                    message.set_value(of_value(value))
+                deserialize(message, *self._deserializers)
             except Exception as error:
                 self._failure = UndecodableRecord(message.topic(), message.partition(), message.offset(), error)
                 self._member.acknowledge(messages[number:], Acknowledgement.RELEASE)

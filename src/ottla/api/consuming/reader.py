@@ -14,7 +14,7 @@ from ottla.api.consuming.positions import ConsumerPositions
 from ottla.api.errors import UndecodableRecord, library_error
 from ottla.api.interceptors import ConsumerInterceptor, logged, require
 from ottla.api.messages import Record, records_of
-from ottla.api.records import RK, RV, Deserializer
+from ottla.api.records import RK, RV, Deserializer, deserialize
 from ottla.common.errors import RETRIABLE_ERRORS, KafkaError
 
 MAX_RECORDS_PER_CALL = 1_000_000
@@ -104,13 +104,9 @@ class RecordReader(Generic[RK, RV]):
 
     def _deserialize(self, messages: list[Any]) -> int:
         """Deserialize until the first failure, which is raised when these are processed; returns their number."""
-        of_key, of_value = self._deserializers
         for number, message in enumerate(messages):
             try:
-                if of_key is not None and (key := message.key()) is not None:
-                    message.set_key(of_key(key))
-                if of_value is not None and (value := message.value()) is not None:
-                    message.set_value(of_value(value))
+                deserialize(message, *self._deserializers)
             except Exception as error:
                 self._pending = UndecodableRecord(message.topic(), message.partition(), message.offset(), error)
                 self._positions.rewind_to(messages[number:])
