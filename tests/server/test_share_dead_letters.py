@@ -73,9 +73,9 @@ def start_of(persister: MemoryPersister, topic: bytes) -> int:
     return persister.starts[SharePartitionKey(GROUP, topic, 1)]
 
 
-def reject_all(client: Connection, topic: bytes) -> None:
+def reject_all(client: Connection, topic: bytes, *, epoch: int = 1) -> None:
     assert acquired(client.ask(share_fetch((topic, 1), epoch=0), 2)) == {1: [(0, 2, 1)]}
-    assert acknowledged(client, topic, 1, [(0, 2, REJECT)], epoch=1) == 0
+    assert acknowledged(client, topic, 1, [(0, 2, REJECT)], epoch=epoch) == 0
 
 
 def test_failed_records_become_dead_letters(
@@ -118,6 +118,16 @@ def test_dead_letter_names_the_offset_only_if_nothing_is_copied(
     server.run_until(lambda: start_of(persister, topic) == 3)
     for letter in letters(client, 0):
         assert (letter.key, letter.value, len(letter.headers)) == (None, None, 6)
+
+
+def test_dead_letters_are_written_after_the_last_member_has_left(
+    server: Server, client: Connection, topic: bytes, persister: FailingPersister
+) -> None:
+    client.create_topic(DEAD, **ENABLED)
+    enable_share_groups(server, persister, level=2, **GROUP_SETTINGS)
+    reject_all(client, topic, epoch=-1)
+    server.run_until(lambda: start_of(persister, topic) == 3)
+    assert len(letters(client, 0)) == 3
 
 
 def test_records_are_retained_until_the_topic_permits(

@@ -339,6 +339,8 @@ class SharePartitions:
         if led.dropped:
             return
         machine.end_write(stored=error is None)
+        if error is None:
+            self._write_dead_letters(led)  # first: a callback may end the last session, and so drop the share partition
         answer = None if error is None else writing_error(error)
         for done in led.waiting.pop(write.number, ()):
             done(answer)
@@ -352,8 +354,6 @@ class SharePartitions:
         elif not led.retrying:
             led.retrying = True
             self._services.node_runtime.scheduler.call_later(WRITE_RETRY_S, self._write_again, led)
-        if error is None:
-            self._write_dead_letters(led)
         self.drop_unused(led)
 
     def _write_again(self, led: LedSharePartition) -> None:
