@@ -321,7 +321,7 @@ def test_settings_of_a_group_need_no_group(image: MetadataImage, context: Contro
         ("consumer.heartbeat.interval.ms", "5000", 5),
         ("consumer.session.timeout.ms", "50000", 8),
     ]
-    assert {each.name.partition(".")[0] for each in described.configs} == {"consumer", "share"}
+    assert {each.name.partition(".")[0] for each in described.configs} == {"consumer", "errors", "ottla", "share"}
     assert [(each.name, each.value, each.source) for each in described.configs[2].synonyms] == [
         ("consumer.session.timeout.ms", "50000", 8),
         ("group.consumer.session.timeout.ms", "45000", 5),
