@@ -129,12 +129,6 @@ ACCEPTED = (
     # -- not implemented yet -------------------------------------------------------------------------------------------
     accepted("streams groups", "api_versions", ".*", (r"api_keys\[(8[89]|93)\]", ROW, "missing")),
     accepted(
-        "dead letters of share groups",
-        "api_versions",
-        ".*",
-        (r"supported_features\[share\.version\]\.max_version", "2", "1"),
-    ),
-    accepted(
         "share and streams groups",
         "api_versions",
         ".*",
@@ -204,10 +198,10 @@ ACCEPTED = (
         (MESSAGE, "Logger retention.ms does not exist!", "Unknown resource type 8"),
     ),
     accepted(
-        "streams groups, and dead letters of share groups",
+        "streams groups",
         "describe_configs",
         "type 32",
-        (rf"{CONFIGS}\[(streams|errors\.deadletterqueue)\..*\]", ROW, "missing"),
+        (rf"{CONFIGS}\[streams\..*\]", ROW, "missing"),
     ),
     # -- settings
     accepted("text of its own", "describe_configs", ".*texts", (r".*\.documentation", TEXT, TEXT)),
