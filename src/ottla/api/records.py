@@ -30,7 +30,7 @@ Deserializer = Callable[[bytes], RK]
 def deserialize(
     message: Any, key_deserializer: Deserializer[RK] | None, value_deserializer: Deserializer[RV] | None
 ) -> None:
-    """Replace key and value of a message of the library by what the deserializers return; raises their errors."""
+    """Replace key and value of a message of the library by the results of the deserializers; raises their errors."""
     if key_deserializer is not None and (key := message.key()) is not None:
         message.set_key(key_deserializer(key))
     if value_deserializer is not None and (value := message.value()) is not None:
