@@ -98,14 +98,15 @@ class ShareConsumer(Generic[RK, RV]):
         """Iterate over records until `stop` or `close`."""
         self._require_open()
         while not self._stopped and not self._closed:
-            if self._returned < len(self._batch) or self.fill(POLL_S):
+            if self.fill(POLL_S):
                 yield self.take(1)[0]
 
     def poll(self, timeout_s: float) -> list[Job[RK, RV]]:
-        """The available records, at most `max.poll.records`; waits for the first one, empty after the timeout.
+        """The available records; waits for the first one, empty after the timeout.
 
-        Raises KafkaError for permanent errors, such as TOPIC_AUTHORIZATION_FAILED, and UNSUPPORTED_VERSION if the
-        cluster has no share groups. Raises ValueError for a `timeout_s` of NaN.
+        They may be more than `max.poll.records`, since a batch is delivered as a whole. Raises KafkaError for permanent
+        errors, such as TOPIC_AUTHORIZATION_FAILED, and UNSUPPORTED_VERSION if the cluster has no share groups. Raises
+        ValueError for a `timeout_s` of NaN.
         """
         require_seconds(timeout_s)
         deadline = time.monotonic() + timeout_s
