@@ -98,7 +98,7 @@ class ShortLivedTopic:
         self.created_count = 0
 
     async def run(self, is_over: Callable[[], bool]) -> None:
-        """One life after another; the last one is not ended by a deletion, and has no writer once `is_over`."""
+        """One life after another; the topic of the last one exists when it returns, after `is_over`."""
         while True:
             await self.create()
             end_s = self._world.loop.time() + self._rng.uniform(*LIFE_S)
@@ -107,7 +107,7 @@ class ShortLivedTopic:
                 await self._write()
             if is_over():
                 return
-            await self._delete()
+            await self.delete()
 
     async def create(self) -> None:
         """Create the topic; retries until it exists."""
@@ -127,13 +127,14 @@ class ShortLivedTopic:
                 self.topic_id = created.topic_id
                 break
             if created.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-                await self._delete()  # by a request without response, so that its id is not known here
+                await self.delete()  # by a request without response, so that its id is not known here
             elif created.error_code not in RETRIABLE | {ErrorCode.INVALID_REPLICATION_FACTOR}:
                 raise Violation(f"CreateTopics returned {ErrorCode(created.error_code).name}")
         self.created_count += 1
         self._trace.note("short-lived", f"created as {self.topic_id.hex()[:6]}")
 
-    async def _delete(self) -> None:
+    async def delete(self) -> None:
+        """Delete the topic; retries until it is gone."""
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=self._name)], timeout_ms=TIMEOUT_MS)
         while True:
             response = await self._ask(ApiKey.DELETE_TOPICS, DELETE_TOPICS_VERSION, request)
