@@ -283,7 +283,8 @@ class QueueSimulation(ClusterSimulation):
             raise Violation(f"{PROGRESS_S:.0f} s after the last record the group has not settled {stuck}")
         self.trace.note("observer", f"settled everything {self.loop.time() - calm_s:.1f} s after the last fault")
         self.history.finish(places)
-        # A topic made while a broker loses its disk can have that broker as its only in-sync replica: no leader for good.
+        # A topic that is created while a broker loses its disk can be left without a leader: its only in-sync replica
+        # may be that broker.
         self._finish(self._short_lived.delete(), PROGRESS_S, "the short-lived topic can't be deleted")
         self._wait("states of deleted topics are left", FORGOTTEN_S, self._has_forgotten)
         for task in self._members:
