@@ -1,7 +1,7 @@
 """Events of the brokers of a share group for its history: acquisitions, loaded and stored states.
 
 Members alone can't see them: a response may be lost, and its records stay acquired. While the observer is active, it
-wraps four methods of the product, and changes neither arguments nor results.
+wraps methods of the product, and changes neither arguments nor results.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from ottla.common.errors import KafkaError
+from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.share_state import SharePartitionKey, ShareState
+from ottla.coordinator.share.coordinator import ShareCoordinator
+from ottla.protocol.messages.write_share_group_state import WriteShareGroupStateRequest
 from ottla.server.coordination.share_partitions import LedSharePartition, SharePartitions
 from ottla.server.coordination.share_persister import CoordinatorSharePersister
 from ottla.share.acquisition import AcquiredRange
@@ -43,6 +45,7 @@ class ShareObserver:
                 (SharePartitions, "acquired", self._acquired_by),
                 (CoordinatorSharePersister, "read", self._read),
                 (CoordinatorSharePersister, "write", self._write),
+                (ShareCoordinator, "answer", self._answer),
             ):
                 stack.enter_context(mock.patch.object(owner, name, wrapper(getattr(owner, name))))
             yield
@@ -118,3 +121,31 @@ class ShareObserver:
                 )
 
         return write
+
+    def _answer(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Also observes requests that the network delivered late, after their senders gave up."""
+
+        def answer(coordinator: ShareCoordinator, message: Any, done: Callable[[Any], None]) -> None:
+            if not isinstance(message, WriteShareGroupStateRequest):
+                original(coordinator, message, done)
+                return
+            changes = {
+                (topic.topic_id, change.partition): (change, self._history.known((topic.topic_id, change.partition)))
+                for topic in message.topics
+                for change in topic.partitions
+            }
+
+            def answered(response: Any) -> None:
+                for topic in response.results:
+                    for result in topic.partitions:
+                        change, before = changes[topic.topic_id, result.partition]
+                        if result.error_code == ErrorCode.NONE:
+                            with self._findings():
+                                self._history.accepted(
+                                    (topic.topic_id, result.partition), change.leader_epoch, change.state_epoch, before
+                                )
+                done(response)
+
+            original(coordinator, message, answered)
+
+        return answer

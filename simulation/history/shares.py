@@ -15,7 +15,8 @@ the life of one share partition in the memory of a leader. The rules:
 - redelivered: a record that is stored as settled is not delivered again;
 - start-offset-monotonic: within a state epoch no leader loads or stores a lower start offset than was stored before;
 - state-epoch: no leader loads an older state than was stored;
-- fence: nothing is stored for a leader, or in a state epoch, that was replaced when the leader asked;
+- fence: nothing is stored for a leader, or in a state epoch, that was replaced when the request was sent, or when it
+  arrived, which may be later;
 - different-record: all members get the same value at an offset, and the one that its producer was acknowledged;
 - acquired-without-record: a response contains the record of each acquired offset.
 
@@ -272,6 +273,15 @@ class ShareHistory:
         self._unsure[place, leader_epoch] += 1
         return self.known(place)
 
+    def accepted(self, place: SharePlace, leader_epoch: int, state_epoch: int, before: KnownState) -> None:
+        """A share coordinator has accepted a change; `before` was known when the request arrived."""
+        if leader_epoch < before.leader_epoch or state_epoch < before.state_epoch:
+            self._broken(
+                "fence",
+                f"{_name(place)} is stored by leader {leader_epoch} in {state_epoch}, after leader "
+                f"{before.leader_epoch} has loaded it in {before.state_epoch}",
+            )
+
     def stored(
         self,
         place: SharePlace,
@@ -283,12 +293,7 @@ class ShareHistory:
     ) -> None:
         """The share coordinator has stored the change of a `storing`, which returned `before`."""
         self._unsure[place, leader_epoch] -= 1
-        if leader_epoch < before.leader_epoch or state_epoch < before.state_epoch:
-            self._broken(
-                "fence",
-                f"{_name(place)} is stored by leader {leader_epoch} in {state_epoch}, after leader "
-                f"{before.leader_epoch} has loaded it in {before.state_epoch}",
-            )
+        self.accepted(place, leader_epoch, state_epoch, before)
         self._trace.note("share", f"{_name(place)} stored by leader {leader_epoch}: {state_epoch}, {start_offset}")
         known = self._stored.get(place)
         if known is None or state_epoch > known.state_epoch:
