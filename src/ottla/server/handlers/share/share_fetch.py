@@ -27,6 +27,7 @@ from ottla.server.coordination.share_settings import max_share_sessions
 from ottla.server.handlers.share.member_requests import (
     LEADER_ERRORS,
     AcknowledgementRound,
+    count_requests,
     end_session,
     member_of,
     settings_of,
@@ -130,7 +131,9 @@ class ShareFetch:
             message.min_bytes = min(message.min_bytes, message.max_bytes)
         self._acknowledgements = AcknowledgementRound(context, request, key, renews=message.is_renew_ack)
         fetches = message.share_session_epoch != FINAL_EPOCH and not message.is_renew_ack
-        self._reader = ShareReader(context, request, message, key, session.rotated() if fetches else [])
+        partitions = session.rotated() if fetches else []
+        count_requests(context, "fetches", [topic_id for topic_id, _ in partitions])
+        self._reader = ShareReader(context, request, message, key, partitions)
         self._reading = False
 
     def begin(self) -> list[Part] | None:
@@ -258,6 +261,7 @@ class ShareFetch:
         """The response: fetched, refused and acknowledged partitions; all of them on the first epoch."""
         context, request = self._context, self._request
         rows: dict[PartitionId, SharePartitionResult] = dict(done.rows)
+        count_requests(context, "failed_fetches", [key[0] for key, row in rows.items() if row.error_code])
         if self._message.share_session_epoch == INITIAL_EPOCH:
             for key in self._session.partitions:
                 rows.setdefault(key, SharePartitionResult(key[1]))
