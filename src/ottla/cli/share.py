@@ -30,6 +30,7 @@ from ottla.cli.group_views import delete_groups, group_state_json, print_members
 from ottla.cli.offset_reset import parse_target, plan_reset, reset_options
 from ottla.cli.positions import Selection
 from ottla.cli.record_format import make_batch_format, make_formatter
+from ottla.cli.share_redrive import redrive
 from ottla.common.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -347,3 +348,12 @@ def _notify_wait(cluster: Cluster, group_id: str, names: list[str]) -> None:
             f"; `ottla config set group {group_id} share.auto.offset.reset=earliest` lets a new group read earlier ones"
         )
     notify(f"waiting for records of {', '.join(names)} (Ctrl-C ends){hint}")
+
+
+share.command(
+    examples=(
+        "ottla share redrive --dlq dlq.workers --dry-run",
+        "ottla share redrive --dlq dlq.workers",
+        "ottla share redrive --dlq dlq.workers --group workers --to retries --rate 100",
+    )
+)(redrive)
