@@ -352,10 +352,11 @@ PROCESS = [
         "server.handlers.admin.api_versions.MAX_SOFTWARE_LENGTH",
     ),
     row(
-        "partitions, groups and committed offsets with series of a scrape; the rest is counted",
+        "partitions, groups, committed offsets and share partitions with series of a scrape; the rest is counted",
         "server.wiring.partition_series.MAX_PARTITIONS",
         "server.wiring.group_series.MAX_GROUPS",
         "server.wiring.group_series.MAX_OFFSETS",
+        "server.coordination.share_series.MAX_SHARE_PARTITIONS",
     ),
     row(
         "concurrent scrapes; size and time of a scrape request",

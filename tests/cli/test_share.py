@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
 
 import pytest
 
@@ -14,6 +19,7 @@ from ottla.cli.group import group
 from ottla.cli.produce import produce
 from ottla.cli.share import share
 from ottla.cli.topic import topic
+from ottla.client.librdkafka.producer import RecordProducer
 
 NUMBERS = itertools.count()
 CONFIGS = {"group.share.min.heartbeat.interval.ms": 200, "group.share.heartbeat.interval.ms": 200}
@@ -27,7 +33,7 @@ def enabled(servers):
     from ottla.client.wire.model import FeatureUpdate, UpgradeType
 
     with Cluster(servers) as cluster:
-        cluster.features.update([FeatureUpdate("share.version", 1, UpgradeType.UPGRADE)])
+        cluster.features.update([FeatureUpdate("share.version", 2, UpgradeType.UPGRADE)])
 
 
 @pytest.fixture
@@ -108,3 +114,94 @@ def test_members_are_shown_while_a_consumer_runs(run, servers, name):
 def test_property_of_other_consumers_is_refused(run, name):
     result = run(share, "consume", name, name, "-X", "isolation.level=read_committed", *WAIT, exit_code=1)
     assert "`isolation.level` is not applicable for share consumer" in result.stderr
+
+
+# --- redrive ----------------------------------------------------------------------------------------------------------
+
+REJECTED = "Offset rejected by client."
+
+
+def letter_headers(source: str, offset: int, group_id: str, **more: str) -> list[tuple[str, bytes]]:
+    """Headers of a dead letter of partition 0."""
+    texts = {"topic": source, "partition": "0", "offset": str(offset), "group": group_id, "message": REJECTED, **more}
+    return [(f"__dlq.errors.{name}", text.encode()) for name, text in texts.items()]
+
+
+def counts(group_id: str, source: str, redrivable: int, not_redrivable: int = 0) -> dict[str, Any]:
+    return {
+        "group": group_id,
+        "topic": source,
+        "reason": REJECTED,
+        "redrivable": redrivable,
+        "not_redrivable": not_redrivable,
+    }
+
+
+def redriven(run, dead: str, *arguments: str) -> list[dict[str, Any]]:
+    found = json.loads(run(share, "redrive", "--dlq", dead, "--json", *arguments).stdout)
+    assert found["executed"] == ("--dry-run" not in arguments)
+    return found["dead_letters"]
+
+
+def committed(run, name: str, *arguments: str) -> list[str]:
+    """The lines of the committed records of a topic."""
+    options = ("--from-beginning", "--stop-at-end", "--isolation", "read_committed", *arguments)
+    return run(consume, name, *options).stdout.splitlines()
+
+
+def test_rejected_jobs_are_redriven_once(run, name):
+    dead = f"dlq.{name}"
+    run(topic, "create", dead, "--config", "errors.deadletterqueue.group.enable=true")
+    run(config, "set", "group", name, f"errors.deadletterqueue.topic.name={dead}")
+    run(share, "consume", name, name, "--max", "4", "--acknowledge", "reject", *WAIT)
+    assert len(run(consume, dead, "--from-beginning", "--max", "4", *WAIT).stdout.split()) == 4
+    assert redriven(run, dead, "--dry-run") == [counts(name, name, 4)]
+    assert redriven(run, dead) == [counts(name, name, 4)]
+    assert redriven(run, dead) == []
+    assert committed(run, name, "--format", "{headers} {value}")[RECORDS:] == [
+        f"ottla-redriven-from={dead}-0@{number} {number}" for number in range(4)
+    ]
+    assert run(share, "consume", name, name, "--max", "10", *WAIT).stdout.split() == [*"4567890123"]
+
+
+def test_copies_are_redriven_where_records_are_deleted(run, servers, name):
+    dead, gone = f"dlq.{name}", f"gone-{name}"
+    run(topic, "create", dead)
+    producer = RecordProducer(servers)
+    producer.send(dead, b"first", headers=letter_headers(gone, 7, "a"))
+    producer.send(dead, None, headers=letter_headers(gone, 8, "a"))
+    producer.send(dead, b"not a dead letter")
+    producer.send(dead, b"second", headers=letter_headers(name, 0, "b", timestamp="1"))  # of an earlier topic
+    producer.send(dead, b"third", headers=letter_headers(name, 10**9, "a"))
+    producer.flush()
+    refused = run(share, "redrive", "--dlq", dead, exit_code=1).stderr
+    assert f"topic '{gone}', which dead letter {dead}-0@0 names, does not exist" in refused
+    assert redriven(run, dead, "--group", "a", "--to", name) == [counts("a", name, 1), counts("a", gone, 1, 1)]
+    assert redriven(run, dead) == [counts("b", name, 1)]
+    assert redriven(run, dead, "--group", "a") == redriven(run, dead, "--group", "b") == []
+    assert committed(run, name)[RECORDS:] == ["first", "third", "second"]
+    assert "would become dead letters again" in run(share, "redrive", "--dlq", dead, "--to", dead, exit_code=2).stderr
+
+
+def test_killed_redrive_continues_without_duplicates(run, servers, name):
+    dead, count = f"dlq.{name}", 500
+    run(topic, "create", dead)
+    producer = RecordProducer(servers)
+    for number in range(count):
+        producer.send(dead, str(RECORDS + number).encode(), headers=letter_headers("gone", number, "g"))
+    producer.flush()
+    arguments = ("share", "redrive", "--dlq", dead, "--to", name, "--rate", "50")
+    before = RECORDS
+    for _ in range(2):
+        with subprocess.Popen(
+            [sys.executable, "-m", "ottla", *arguments], env={**os.environ, "OTTLA_BOOTSTRAP_SERVER": servers}
+        ) as process:
+            deadline = time.monotonic() + 60
+            while len(committed(run, name)) <= before:
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+            process.kill()
+        before = len(committed(run, name))
+    [rest] = redriven(run, dead, "--to", name)
+    assert 0 < rest["redrivable"] < count
+    assert committed(run, name) == [str(number) for number in range(RECORDS + count)]

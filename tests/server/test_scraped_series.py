@@ -23,6 +23,7 @@ from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from ottla.server.coordination import share_series
 from ottla.server.requests.statistics import BrokerStatistics
 from ottla.server.wiring import group_series, partition_series
 from ottla.server.wiring.group_series import GroupSeries
@@ -37,8 +38,10 @@ from ottla.server.wiring.node_series import (
 )
 from ottla.server.wiring.partition_series import PartitionSeries
 from ottla.server.wiring.request_series import WINDOW_S, RequestSeries, quantile
+from ottla.share.settings import EARLIEST, ShareSettings
 
 from .harness import Connection, Server, fetch_request
+from .share_groups import MemoryPersister, acquired, enable_share_groups, share_fetch
 from .virtual_time import VirtualTime
 
 FETCH = 1
@@ -254,6 +257,37 @@ class TestGroups:
             commit(client, f"new {steps}", "t", {0: steps})
             commit(client, 'the "g"', "t", {0: steps})
         assert steps > 10
+
+
+class TestSharePartitions:
+    def test_share_partitions_have_series_once_they_are_read(
+        self, server: Server, client: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        collect = server.broker.contexts.share_partitions.collect
+        topic = client.create_topic("t", 2)
+        client.produce("t", b"a", b"b", b"c")
+        enable_share_groups(server, MemoryPersister())
+        assert scrape(collect) == {}
+        duration_ms = 20
+        monkeypatch.setattr(
+            "ottla.server.handlers.share.share_reading.settings_of",
+            lambda context, group_id: ShareSettings(lock_duration_ms=duration_ms, auto_offset_reset=EARLIEST),
+        )
+        client.ask(share_fetch((topic, 0), epoch=0), 2)
+        duration_ms = 60_000
+        other = server.connect()
+        assert acquired(other.ask(share_fetch((topic, 0), epoch=0, member="other"), 2)) == {0: [(0, 2, 2)]}
+        labels = '{group="group",partition="0",topic="t"}'
+        prefix = "kafka_server_sharepartitionmetrics_"
+        assert scrape(collect) == {
+            f"{prefix}inflightmessagecount{labels}": 3,
+            f"{prefix}inflightbatchcount{labels}": 1,
+            f"{prefix}acquisitionlocktimeout_total{labels}": 3,
+            "ottla_metrics_share_partitions_omitted": 0,
+        }
+        assert server.registry.histogram("kafka_server_sharegroupmetrics_partitionloadtimems", "").total == 1
+        monkeypatch.setattr(share_series, "MAX_SHARE_PARTITIONS", 0)
+        assert scrape(collect) == {"ottla_metrics_share_partitions_omitted": 1}
 
 
 class TestRequestTimes:

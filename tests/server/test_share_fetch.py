@@ -163,6 +163,25 @@ def test_acknowledgement_is_answered_once_stored(
     assert acquired(other.ask(share_fetch(epoch=1, member="other"), 2)) == {0: [(0, 2, 2)]}
 
 
+def test_requests_are_counted_once_for_each_topic(server: Server, client: Connection, topic: bytes) -> None:
+    def counts(name: str) -> list[float]:
+        found = ("totalsharefetchrequests", "totalshareacknowledgementrequests", "failedshareacknowledgementrequests")
+        return [server.counter(f"kafka_server_brokertopicmetrics_{each}_total", topic=name) for each in found]
+
+    client.ask(share_fetch((topic, 0), (topic, 1), epoch=0), 2)
+    assert acknowledged(client, topic, 0, [(0, 2, RELEASE)], epoch=1) == 0
+    assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=2) == ErrorCode.INVALID_RECORD_STATE
+    assert counts("t") == counts("") == [1, 2, 1]
+    client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6)
+    client.send(share_fetch(epoch=3, max_wait_ms=0), 2)
+    (answered,) = client.answer().responses
+    assert [each.error_code for each in answered.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
+    failed = "kafka_server_brokertopicmetrics_failedsharefetchrequests_total"
+    assert server.counter(failed, topic="") == 1
+    families = {family.name: family for family in server.registry.families()}
+    assert [dict(labels) for labels in families[failed].series] == [{"topic": ""}]
+
+
 @pytest.mark.parametrize(
     ("failure", "code"),
     [

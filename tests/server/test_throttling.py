@@ -23,6 +23,7 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from ottla.quota.limits import Group
 
 from .harness import Connection, Server, fetch_request, fetched, produce_request
+from .share_groups import MemoryPersister, acquired, enable_share_groups, share_fetch
 
 CLIENT = (("client-id", "tester"),)
 VALUE = bytes(1000)
@@ -253,6 +254,40 @@ class TestFetch:
         assert fetched(first)["t", 0].records
         second = client.ask(request, 3)
         assert (second.responses, second.throttle_time_ms > 0) == ([], True)
+
+
+class TestShareFetch:
+    def test_throttled_member_acquires_no_records(self, limited):
+        member, other = limited.connect(), limited.connect()
+        topic = member.create_topic("t")
+        for _ in range(30):
+            produced(member, topic)
+        enable_share_groups(limited.server, MemoryPersister())
+        limited.limit(consumer_byte_rate=1000)
+        first = member.ask(share_fetch((topic, 0), epoch=0), 2)
+        assert (acquired(first), first.throttle_time_ms) == ({0: [(0, 8, 1)]}, 0)
+        assert member.channel.muted_s is None
+        second = member.ask(share_fetch(epoch=1), 2)
+        assert acquired(second) == {0: [(9, 17, 1)]}, "sent, since it is acquired"
+        assert member.channel.muted_s == second.throttle_time_ms / 1000 > 7
+        third = other.ask(share_fetch((topic, 0), epoch=0, member="other"), 2)
+        assert (acquired(third), other.channel.muted_s) == ({}, third.throttle_time_ms / 1000)
+        assert not limited.connect().ask(ApiVersionsRequest(client_software_name="a"), 3).throttle_time_ms
+        limited.clock.now_s += second.throttle_time_ms / 1000 + 4
+        assert acquired(member.ask(share_fetch(epoch=2), 2)) == {0: [(18, 26, 1)]}
+
+    def test_parked_share_fetch_checks_the_quota_when_answered(self, limited):
+        member = limited.connect()
+        topic = member.create_topic("t")
+        enable_share_groups(limited.server, MemoryPersister())
+        limited.limit(consumer_byte_rate=1000)
+        assert not member.send(share_fetch((topic, 0), epoch=0), 2)
+        limited.quotas.fetch.of("ANONYMOUS", "tester", limited.clock.now_s).record(20_000, limited.clock.now_s)
+        producer = limited.connect()
+        producer.client_id = "other"
+        produced(producer, topic)
+        answer = member.answer()
+        assert (acquired(answer), answer.throttle_time_ms > 0) == ({}, True)
 
 
 class TestRequestTime:

@@ -80,6 +80,7 @@ def collectors(process: ScrapedProcess) -> list[Collector]:
         RequestSeries(parts.statistics, clock),
         PartitionSeries(parts.replicas, lambda: parts.publisher.image, process.config.node_id),
         GroupSeries(parts.groups.runtime, parts.replicas, process.config.node_id),
+        broker.contexts.share_partitions.collect,
         alias_series(process.registry),
     ]
     if broker.contexts.telemetry is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -33,6 +33,34 @@ if TYPE_CHECKING:
     from ottla.client.librdkafka.consumer import ConsumedRecord
     from ottla.client.wire.model import CommittedOffset
     from ottla.common.platform.disk import Buffer
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def printing_options(function: F) -> F:
+    """The options of commands that print records: how many, how long, and in which format."""
+    for option in reversed(_PRINTING):
+        function = option(function)
+    return function
+
+
+_PRINTING = (
+    click.option("--max", "-n", "max_records", type=click.IntRange(min=1), help="Maximum number of records to print."),
+    click.option("--timeout", type=Seconds(), help="Stop after this many seconds without a record."),
+    click.option(
+        "--format",
+        "-f",
+        "template",
+        default="text",
+        show_default=True,
+        metavar="text|json|TEMPLATE",
+        help=f"Output format. Fields of a template: {', '.join(FIELDS)}. A header with a null value is printed as its "
+        "name without an equals sign.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Same as --format json."),
+    click.option("--null", metavar="TEXT", default="null", show_default=True, help="Text for null keys and values."),
+)
 
 
 def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -85,21 +113,8 @@ def _milliseconds(ctx: click.Context, parameter: click.Parameter, value: str | N
     multiple=True,
     help="Partition; may be repeated  [default: all]",
 )
-@click.option("--max", "-n", "max_records", type=click.IntRange(min=1), help="Maximum number of records to print.")
 @click.option("--stop-at-end", "-e", is_flag=True, help="Stop at the current end of the partitions.")
-@click.option("--timeout", type=Seconds(), help="Stop after this many seconds without a record.")
-@click.option(
-    "--format",
-    "-f",
-    "template",
-    default="text",
-    show_default=True,
-    metavar="text|json|TEMPLATE",
-    help=f"Output format. Fields of a template: {', '.join(FIELDS)}. A header with a null value is printed as its name "
-    "without an equals sign.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
-@click.option("--null", metavar="TEXT", default="null", show_default=True, help="Text for null keys and values.")
+@printing_options
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),

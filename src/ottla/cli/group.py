@@ -19,7 +19,7 @@ from ottla.cli.command import (
     print_table,
 )
 from ottla.cli.group_views import delete_groups, group_state_json, print_members, summary_text
-from ottla.cli.offset_reset import parse_target, plan_reset, target_options
+from ottla.cli.offset_reset import parse_target, plan_reset, reset_options
 from ottla.cli.positions import METAVAR, Selection, parse_selection
 from ottla.common.errors import ErrorCode, KafkaError
 
@@ -193,9 +193,7 @@ def state(group_id: str, as_json: bool, bootstrap_server: str) -> None:
     ),
 )
 @click.argument("group_id", metavar="GROUP", shell_complete=complete_group)
-@click.argument("topics", metavar=f"[{METAVAR}]...", nargs=-1, callback=parse_selection, shell_complete=complete_topic)
-@click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")
-@target_options
+@reset_options("a committed offset")
 @json_option
 @connection_options
 def reset_offsets(
@@ -214,9 +212,7 @@ def reset_offsets(
     """
     from ottla.client.admin.groups import group_not_found
 
-    target = parse_target(targets)
-    if bool(topics) == all_topics:
-        raise click.UsageError("give topics, or --all-topics")
+    target = parse_target(targets, topics, all_topics=all_topics)
     with open_cluster(bootstrap_server) as cluster:
         _require_no_members(cluster, group_id)
         committed = {key: each.offset for key, each in cluster.groups.offsets(group_id).items()}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from ottla.cli.command import print_json, print_table
-from ottla.cli.positions import Selection, find_positions
+from ottla.cli.command import complete_topic, print_json, print_table
+from ottla.cli.positions import METAVAR, Selection, find_positions, parse_selection
 from ottla.cli.times import parse_duration, parse_timestamp
 from ottla.common.errors import ErrorCode, KafkaError
 from ottla.common.kafka.topic_partition import TopicPartition
@@ -74,11 +74,18 @@ class OffsetReset:
         return self._committed[key]
 
 
-def target_options(function: F) -> F:
-    """The options of a target, and `--execute`."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+def reset_options(described: str) -> Callable[[F], F]:
+    """Topics or `--all-topics`, the options of a target, and `--execute`; all topics are those with `described`."""
+
+    def add(function: F) -> F:
+        for option in reversed(_OPTIONS):
+            function = option(function)
+        function = click.option("--all-topics", is_flag=True, help=f"All partitions with {described}.")(function)
+        return click.argument(
+            "topics", metavar=f"[{METAVAR}]...", nargs=-1, callback=parse_selection, shell_complete=complete_topic
+        )(function)
+
+    return add
 
 
 _OPTIONS = (
@@ -99,8 +106,10 @@ _OPTIONS = (
 )
 
 
-def parse_target(targets: Mapping[str, Any]) -> Target:
-    """The target from the options, of which one must be given. Raises click.UsageError."""
+def parse_target(targets: Mapping[str, Any], topics: Selection, *, all_topics: bool) -> Target:
+    """The target from the options, of which one must be given. Raises click.UsageError, also without topics."""
+    if bool(topics) == all_topics:
+        raise click.UsageError("give topics, or --all-topics")
     given = [(name, value) for name, value in targets.items() if value is not None and value is not False]
     if len(given) != 1:
         names = ", ".join("--" + name.replace("_", "-") for name in targets)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from ottla.cli.command import counted, notify
+from ottla.cli.progress import count_progress
 from ottla.common.errors import ErrorCode, KafkaError, OperatorError
 from ottla.common.kafka.integers import MAX_LONG
 from ottla.common.kafka.topic_partition import TopicPartition
@@ -84,7 +84,7 @@ def _remove_throttle(client: Cluster, kind: ResourceType, name: str, keys: Seque
 def wait_for_moves(client: Cluster, moving: set[TopicPartition], *, quiet: bool = False) -> None:
     """Wait until none of these partitions is being reassigned."""
     total = len(moving)
-    with _progress(total) as show:
+    with count_progress("moving", "partitions", total) as show:
         while True:
             left = moving & client.reassignments.all().keys()
             show(total - len(left))
@@ -93,18 +93,3 @@ def wait_for_moves(client: Cluster, moving: set[TopicPartition], *, quiet: bool 
             time.sleep(POLL_S)
     if not quiet:
         click.echo(f"Moved {counted(total, 'partition')}.", err=True)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, otherwise nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("moving"), BarColumn(), MofNCompleteColumn(), TextColumn("partitions"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.__stderr__), transient=True) as bar:
-        task = bar.add_task("moving", total=total)
-        yield lambda done: bar.update(task, completed=done)

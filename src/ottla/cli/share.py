@@ -25,12 +25,12 @@ from ottla.cli.command import (
     security,
     settings_option,
 )
-from ottla.cli.consume import print_texts
+from ottla.cli.consume import print_texts, printing_options
 from ottla.cli.group_views import delete_groups, group_state_json, print_members, summary_text
-from ottla.cli.offset_reset import parse_target, plan_reset, target_options
-from ottla.cli.positions import METAVAR, Selection, parse_selection
-from ottla.cli.record_format import FIELDS, make_batch_format, make_formatter
-from ottla.cli.times import Seconds
+from ottla.cli.offset_reset import parse_target, plan_reset, reset_options
+from ottla.cli.positions import Selection
+from ottla.cli.record_format import make_batch_format, make_formatter
+from ottla.cli.share_redrive import redrive
 from ottla.common.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -150,9 +150,7 @@ def members(group_id: str, as_json: bool, bootstrap_server: str) -> None:
     ),
 )
 @_group_argument
-@click.argument("topics", metavar=f"[{METAVAR}]...", nargs=-1, callback=parse_selection, shell_complete=complete_topic)
-@click.option("--all-topics", is_flag=True, help="All partitions with a start offset.")
-@target_options
+@reset_options("a start offset")
 @json_option
 @connection_options
 def reset_offsets(
@@ -170,9 +168,7 @@ def reset_offsets(
     delivered again, also finished ones, with a delivery count of 1. The default is a dry run; --execute applies the
     change. Offsets outside the log are clamped to its start or end.
     """
-    target = parse_target(targets)
-    if bool(topics) == all_topics:
-        raise click.UsageError("give topics, or --all-topics")
+    target = parse_target(targets, topics, all_topics=all_topics)
     with open_cluster(bootstrap_server) as cluster:
         found = cluster.share_groups.describe(group_id)
         if found.members:
@@ -249,19 +245,7 @@ def delete(group_ids: tuple[str, ...], if_exists: bool, yes: bool, as_json: bool
     show_default=True,
     help="accept finishes a record, release delivers it again, reject archives it.",
 )
-@click.option("--max", "-n", "max_records", type=click.IntRange(min=1), help="Maximum number of records to print.")
-@click.option("--timeout", type=Seconds(), help="Stop after this many seconds without a record.")
-@click.option(
-    "--format",
-    "-f",
-    "template",
-    default="text",
-    show_default=True,
-    metavar="text|json|TEMPLATE",
-    help=f"Output format. Fields of a template: {', '.join(FIELDS)}.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
-@click.option("--null", metavar="TEXT", default="null", show_default=True, help="Text for null keys and values.")
+@printing_options
 @settings_option("--property", "-X", "properties", help_text="librdkafka property.")
 @connection_options
 def consume(
@@ -364,3 +348,12 @@ def _notify_wait(cluster: Cluster, group_id: str, names: list[str]) -> None:
             f"; `ottla config set group {group_id} share.auto.offset.reset=earliest` lets a new group read earlier ones"
         )
     notify(f"waiting for records of {', '.join(names)} (Ctrl-C ends){hint}")
+
+
+share.command(
+    examples=(
+        "ottla share redrive --dlq dlq.workers --dry-run",
+        "ottla share redrive --dlq dlq.workers",
+        "ottla share redrive --dlq dlq.workers --group workers --to retries --rate 100",
+    )
+)(redrive)

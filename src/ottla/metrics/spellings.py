@@ -24,6 +24,11 @@ _METERS = frozenset(
         "kafka_server_replicamanager_failedisrupdates_total",
         "kafka_server_replicamanager_isrexpands_total",
         "kafka_server_replicamanager_isrshrinks_total",
+        "kafka_server_sharegroupmetrics_deadletterqueuefailedproducerequests_total",
+        "kafka_server_sharegroupmetrics_deadletterqueuetotalproducerequests_total",
+        "kafka_server_sharegroupmetrics_recordacknowledgements_total",
+        "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total",
+        "kafka_server_sharesessioncache_sharesessionevictions_total",
     }
 )
 """Families that Kafka names `...PerSec`, as all of `_TOPIC_METERS`."""
@@ -38,6 +43,7 @@ _CONFLUENT = {
     _NETWORK_IDLE: "kafka_network_socketserver_networkprocessoravgidlepercent",
     _HANDLER_IDLE: "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_oneminuterate",
     "ottla_loop_idle_ratio": "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total",
+    "ackType": "acktype",
     "clientId": "clientid",
 }
 

@@ -45,9 +45,11 @@ def encode_share_fetch_response(
     lock_timeout_ms: int,
     topics: Sequence[tuple[bytes, Sequence[SharePartitionResult]]],
     node_endpoints: Sequence[NodeEndpoint] = (),
+    *,
+    throttle_ms: int = 0,
 ) -> list[Part]:
     """Return the parts of a whole response frame; regions pass to the caller in them, and none of them is empty."""
-    out = bytearray(_HEAD.pack(0, correlation_id, 0, 0, error_code))
+    out = bytearray(_HEAD.pack(0, correlation_id, 0, throttle_ms, error_code))
     append_nullable_string(out, True, error_message)
     out += _INT32.pack(lock_timeout_ms)
     packed = [out]

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from ottla.common.kafka import dead_letter_headers as names
 from ottla.common.kafka.share_state import SharePartitionKey
 from ottla.record.builder import RecordData, build_batch
 from ottla.share.share_partition import DueDeadLetter
@@ -29,7 +30,6 @@ _LOWEST_PRODUCER_ID = 1 << 62
 
 REJECTED_TEXT = "Offset rejected by client."
 LIMIT_TEXT = "Offset delivery count exceeded the threshold."
-_PREFIX = "__dlq.errors."
 
 
 class SourceRecord(NamedTuple):
@@ -71,22 +71,22 @@ def dead_letter(
     Copied headers come first: of headers with one name, clients return the last.
     """
     texts = {
-        "topic": topic,
-        "partition": str(key.partition),
-        "offset": str(due.offset),
-        "group": key.group_id,
-        "delivery.count": str(due.delivery_count),
-        "message": REJECTED_TEXT if due.rejected else LIMIT_TEXT,
+        names.TOPIC: topic,
+        names.PARTITION: str(key.partition),
+        names.OFFSET: str(due.offset),
+        names.GROUP: key.group_id,
+        names.DELIVERY_COUNT: str(due.delivery_count),
+        names.MESSAGE: REJECTED_TEXT if due.rejected else LIMIT_TEXT,
     }
     if source is None:
         return RecordData(now_ms, headers=_headers(texts))
     if source.timestamp_ms is not None:
-        texts["timestamp"] = str(source.timestamp_ms)
+        texts[names.TIMESTAMP] = str(source.timestamp_ms)
     return RecordData(now_ms, source.key, source.value, (*source.headers, *_headers(texts)))
 
 
 def _headers(texts: dict[str, str]) -> tuple[tuple[str, bytes], ...]:
-    return tuple((_PREFIX + name, text.encode("utf-8", "surrogatepass")) for name, text in texts.items())
+    return tuple((name, text.encode("utf-8", "surrogatepass")) for name, text in texts.items())
 
 
 def batch_of(record: RecordData, producer: Producer | None) -> bytearray:

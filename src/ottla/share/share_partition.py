@@ -72,6 +72,7 @@ class SharePartition:
         "_write_number",
         "_writing",
         "_writing_archived",
+        "expired_count",
         "leader_epoch",
         "next_lock_end_ms",
         "settings",
@@ -96,6 +97,8 @@ class SharePartition:
         self._writing_archived: tuple[int, int] | None = None
         self.next_lock_end_ms = NEVER_MS
         """No lock ends before this time."""
+        self.expired_count = 0
+        """Records whose locks ended before an acknowledgement."""
         runs = self._runs
         for batch in sorted(state.batches, key=lambda batch: batch.first_offset):
             if batch.last_offset < runs.end:
@@ -293,6 +296,7 @@ class SharePartition:
         for run in self._runs.runs:
             if run.state is RecordState.ACQUIRED and run.pending is None:
                 if run.lock_until_ms <= now_ms:
+                    self.expired_count += run.count
                     self._release(run)
                     changed = True
                 else:

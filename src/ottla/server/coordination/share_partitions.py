@@ -23,6 +23,7 @@ from ottla.common.kafka.share_state import SharePartitionKey, SharePersister, Sh
 from ottla.common.platform.clock import TimerHandle
 from ottla.metadata.delta import MetadataChanges
 from ottla.metadata.image import MetadataImage
+from ottla.metrics.registry import Histogram
 from ottla.replica.offsets import find_offset
 from ottla.replica.partition import Partition
 from ottla.replica.purgatory import Purgatory, Watch
@@ -60,6 +61,7 @@ class LedSharePartition:
         "failure",
         "key",
         "leader_epoch",
+        "loading_since_ms",
         "machine",
         "partition",
         "retrying",
@@ -67,7 +69,8 @@ class LedSharePartition:
         "watch",
     )
 
-    def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
+    def __init__(self, key: SharePartitionKey, partition: Partition, now_ms: int) -> None:
+        self.loading_since_ms = now_ms
         self.key = key
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
@@ -120,6 +123,7 @@ class SharePartitions:
     __slots__ = (
         "_dead_letters",
         "_groups",
+        "_load_times_ms",
         "_make_dead_letters",
         "_persister",
         "_purgatory",
@@ -137,8 +141,10 @@ class SharePartitions:
         purgatory: Purgatory,
         persister: SharePersister,
         dead_letters: Callable[[SharePartitions], DeadLetters],
+        load_times_ms: Histogram,
     ) -> None:
         """`dead_letters` creates the writer of dead letters, once."""
+        self._load_times_ms = load_times_ms
         self._make_dead_letters = dead_letters
         self._dead_letters: DeadLetters | None = None
         self._services = services
@@ -179,7 +185,7 @@ class SharePartitions:
         led = self.find(group_id, topic_id, index)
         if led is None:
             key = SharePartitionKey(group_id, topic_id, index)
-            led = LedSharePartition(key, self.led_partition(topic_id, index))
+            led = LedSharePartition(key, self.led_partition(topic_id, index), self.now_ms())
             self._groups.setdefault(group_id, {})[led.id] = led
             self._load(led, settings)
         return led
@@ -188,7 +194,8 @@ class SharePartitions:
         """Return the numbers of sessions."""
         return ShareCounts(len(self.sessions), self.sessions.partition_count(), self.sessions.evictions)
 
-    def _all(self) -> Iterator[LedSharePartition]:
+    def share_partitions(self) -> Iterator[LedSharePartition]:
+        """Share partitions that are loaded or loading, the oldest groups first."""
         for group in list(self._groups.values()):
             yield from list(group.values())
 
@@ -241,6 +248,7 @@ class SharePartitions:
 
     def _begin(self, led: LedSharePartition, state: ShareState, start: int, settings: ShareSettings) -> None:
         led.machine = SharePartition(state, start, led.leader_epoch, settings)
+        self._load_times_ms.observe(self.now_ms() - led.loading_since_ms)
         led.machine.move_log_start(led.partition.offsets.log_start_offset)
         self._purgatory.touch(led.watch)
         self._write(led)
@@ -418,7 +426,7 @@ class SharePartitions:
     def _end_locks(self) -> None:
         self._timer, self._timer_at_ms = None, NEVER_MS
         next_ms = NEVER_MS
-        for led in self._all():
+        for led in self.share_partitions():
             self.expire(led)
             if led.machine is not None:
                 next_ms = min(next_ms, led.machine.next_lock_end_ms)
@@ -433,7 +441,7 @@ class SharePartitions:
         if self._dead_letters is not None:
             self._dead_letters.follow(changes)
         for topic in changes.deleted_topics:
-            for led in self._all():
+            for led in self.share_partitions():
                 if led.key.topic_id == topic.topic_id:
                     self._drop(led, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID))
         for topic, index in changes.changed_partitions:
@@ -471,7 +479,7 @@ class SharePartitions:
             self._timer.cancel()
         for task in list(self._tasks):
             task.cancel()
-        for led in self._all():
+        for led in self.share_partitions():
             self._drop(led, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if self._dead_letters is not None:
             self._dead_letters.close()

@@ -5,10 +5,10 @@ without quotas. If a client ignores the throttle time, its requests wait in the 
 A producer's mute is extended while other clients of the group use up the quota it waits for, but not beyond the total
 of all windows, since clients give up on a response (`request.timeout.ms`).
 
-Counted are the bytes of a produce when it is answered, the bytes that a fetch will send
-(`handlers.data.limited_fetch`), and the time of a request on the loop: from the frame to its response, or until it
-parked. The controller counts partition mutations, and its response carries the throttle time. Not counted: loop time
-after a request parked, except the reads of a fetch, and that of sending.
+Counted are the bytes of a produce when it is answered, the bytes that a fetch will send (`handlers.data.limited_fetch`)
+or that a share fetch has acquired (`handlers.share.share_fetch`), and the time of a request on the loop: from the frame
+to its response, or until it parked. The controller counts partition mutations, and its response carries the throttle
+time. Not counted: loop time after a request parked, except the reads of a fetch, and that of sending.
 """
 
 from __future__ import annotations
@@ -35,11 +35,18 @@ MUTATIONS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE
 
 LOOK_UP_S = 1.0
 """Time for which the groups of an idle connection are cached."""
-_FETCH, _PRODUCE = int(ApiKey.FETCH), int(ApiKey.PRODUCE)
+_FETCH, _PRODUCE, _SHARE_FETCH = int(ApiKey.FETCH), int(ApiKey.PRODUCE), int(ApiKey.SHARE_FETCH)
 _INT32 = Struct(">i")
 _RESPONSE_FIELDS_BYTES = 8
 """Size and correlation id."""
 _PERCENT = 100.0
+_HEAD_BYTES = 24
+_PARTITION_BYTES = 64
+
+
+def head_bytes(partition_count: int) -> int:
+    """Approximate bytes of the response to a fetch, besides records."""
+    return _HEAD_BYTES + partition_count * _PARTITION_BYTES
 
 
 class ThrottledChannel:
@@ -168,6 +175,8 @@ class ThrottledChannel:
         limits = self._limits
         if limits is None:
             return parts
+        if self._api_key == _SHARE_FETCH:
+            return parts
         if self._api_key == _FETCH:
             return parts if self._api_version >= BATCHES_FROM else self._count_old_fetch(parts, now_s)
         wait_ms, kind = 0, ""
@@ -258,6 +267,17 @@ class ThrottledChannel:
                 return 0
             use.rate.record(-byte_count, now_s)
         return max(wait_ms, for_time_ms)
+
+    def sent(self, byte_count: int, now_s: float) -> int:
+        """Count the records of a share fetch, after `fetched` permitted the response; returns the throttle time in ms.
+
+        Acquired records are sent in any case: until their locks end, no other member gets them.
+        """
+        use = None if self._limits is None else self._limits.fetch
+        wait_ms = 0 if use is None else use.record(byte_count, now_s)
+        if wait_ms > 0:
+            self._wait(wait_ms, "fetch", now_s)
+        return wait_ms
 
     def _count_old_fetch(self, parts: list[Part], now_s: float) -> list[Part]:
         """Count a fetch version with converted records and without sessions."""

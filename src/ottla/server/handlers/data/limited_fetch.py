@@ -13,12 +13,8 @@ from ottla.server.handlers.data.consumer_fetch import ConsumerFetch
 from ottla.server.handlers.data.context import DataContext
 from ottla.server.handlers.data.fetching import ReadRound
 from ottla.server.requests.request import Request
-from ottla.server.requests.throttling import ThrottledChannel
+from ottla.server.requests.throttling import ThrottledChannel, head_bytes
 from ottla.storage.files.off_loop import Known
-
-HEAD_BYTES = 24
-"""Approximate bytes of a response, and below of each of its partitions, besides records."""
-PARTITION_BYTES = 64
 
 
 class LimitedFetch(ConsumerFetch):
@@ -52,9 +48,8 @@ class LimitedFetch(ConsumerFetch):
 
     def encode(self, done: ReadRound) -> list[Part] | None:
         """The response, or an empty one with the throttle time."""
-        size = HEAD_BYTES
+        size = head_bytes(len(done.rows))
         for _, result in done.rows:
-            size += PARTITION_BYTES
             records = result.records
             if records is not None:
                 size += len(records) if isinstance(records, bytes) else records.length

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from ottla.common.errors import ErrorCode, KafkaError
@@ -63,10 +63,16 @@ def check_topic(context: SharePartitionContext, request: Request, topic_id: Uuid
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIED_TEXT)
 
 
+def count_requests(context: SharePartitionContext, attribute: str, topic_ids: Iterable[Uuid]) -> None:
+    """Count a request, or its failure, once for each topic; see `ShareStatistics.count_request`."""
+    for topic_id in dict.fromkeys(topic_ids):
+        context.statistics.count_request(attribute, topic_name(context.metadata.image, topic_id))
+
+
 class AcknowledgementRound:
     """The acknowledgements of one request: applied at once, and done when all of them are stored."""
 
-    __slots__ = ("_context", "_key", "_left", "_renews", "_request", "results", "then")
+    __slots__ = ("_context", "_failed", "_key", "_left", "_renews", "_request", "results", "then")
 
     def __init__(self, context: SharePartitionContext, request: Request, key: SessionKey, *, renews: bool) -> None:
         self._context = context
@@ -74,6 +80,7 @@ class AcknowledgementRound:
         self._key = key
         self._renews = renews
         self._left = 0
+        self._failed: set[Uuid] = set()
         self.then: Callable[[], None] | None = None
         """Called when the last result arrives, unless that was within `begin`."""
         self.results: dict[PartitionId, KafkaError | None] = {}
@@ -93,6 +100,7 @@ class AcknowledgementRound:
                     self._apply(key, partition, settings)
                 except KafkaError as error:
                     self._done(key, error)
+        count_requests(self._context, "acknowledgements", [topic_id for topic_id, _ in self.results])
         return self._left == 0
 
     def _apply(self, key: PartitionId, partition: RequestPartition, settings: ShareSettings) -> None:
@@ -124,6 +132,9 @@ class AcknowledgementRound:
 
     def _done(self, key: PartitionId, error: KafkaError | None) -> None:
         self.results[key] = error
+        if error is not None and key[0] not in self._failed:
+            self._failed.add(key[0])
+            count_requests(self._context, "failed_acknowledgements", (key[0],))
         self._left -= 1
         if self._left == 0 and self.then is not None:
             self.then()

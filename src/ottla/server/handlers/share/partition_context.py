@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.common.config.broker_configs import BrokerConfig
@@ -19,6 +19,7 @@ from ottla.server.requests.statistics import BrokerStatistics
 
 if TYPE_CHECKING:
     from ottla.common.kafka.share_state import SharePersister
+    from ottla.metrics.series import Step
     from ottla.server.coordination.share_partitions import DeadLetters, SharePartitions
     from ottla.server.handlers.share.share_statistics import ShareStatistics
 
@@ -30,10 +31,9 @@ class SharePartitionContext:
 
     __slots__ = (
         "_closed_listeners",
-        "_partitions",
         "_publisher",
         "_registry",
-        "_statistics",
+        "_share",
         "broker_statistics",
         "config",
         "dead_letters",
@@ -71,8 +71,7 @@ class SharePartitionContext:
         self.persister = persister
         self.dead_letters: DeadLettersFactory | None = None
         """Creates the writer of dead letters; set before the first request."""
-        self._partitions: SharePartitions | None = None
-        self._statistics: ShareStatistics | None = None
+        self._share: tuple[SharePartitions, ShareStatistics] | None = None
 
     def check_enabled(self) -> None:
         """Raise KafkaError UNSUPPORTED_VERSION unless the cluster has share groups."""
@@ -85,35 +84,48 @@ class SharePartitionContext:
     @property
     def partitions(self) -> SharePartitions:
         """The share partitions; the first use creates them."""
-        if self._partitions is None:
+        return self._created[0]
+
+    @property
+    def statistics(self) -> ShareStatistics:
+        """Metrics of share groups, created with the share partitions."""
+        return self._created[1]
+
+    @property
+    def _created(self) -> tuple[SharePartitions, ShareStatistics]:
+        if self._share is None:
             # Imported here: few brokers need them.
             from ottla.server.coordination.share_partitions import SharePartitions
             from ottla.server.handlers.share.share_statistics import ShareStatistics
 
-            partitions = self._partitions = SharePartitions(
+            partitions = SharePartitions(
                 self.services,
                 self.purgatory,
                 self.persister(),
                 self._make_dead_letters,
+                self._registry.histogram(
+                    "kafka_server_sharegroupmetrics_partitionloadtimems",
+                    "Time from the first fetch of a share partition until its state is loaded, in ms.",
+                ),
             )
+            statistics = ShareStatistics(self._registry, partitions)
             self._publisher.register(partitions.follow)
+            self._publisher.register(statistics.follow)
             self._closed_listeners.append(lambda channel: partitions.connection_closed(channel.id))
-            self._statistics = ShareStatistics(self._registry, partitions)
-        return self._partitions
+            self._share = partitions, statistics
+        return self._share
+
+    def collect(self) -> Iterator[Step]:
+        """Series of share partitions for a scrape; none before the first share partition."""
+        if self._share is not None:
+            from ottla.server.coordination.share_series import share_partition_series  # imported here, as above
+
+            yield from share_partition_series(self._share[0])
 
     def _make_dead_letters(self, partitions: SharePartitions) -> DeadLetters:
         if self.dead_letters is None:
             raise InvariantError("the broker has no writer of dead letters")
         return self.dead_letters(partitions, self.purgatory, lambda: self.config)
-
-    @property
-    def statistics(self) -> ShareStatistics:
-        """Metrics of share groups, created with the share partitions."""
-        if self._statistics is None:
-            from ottla.server.handlers.share.share_statistics import ShareStatistics  # imported here, as above
-
-            self._statistics = ShareStatistics(self._registry, self.partitions)
-        return self._statistics
 
     def use_config(self, config: BrokerConfig) -> None:
         """Apply changed broker settings."""
@@ -121,5 +133,5 @@ class SharePartitionContext:
 
     def stop(self) -> None:
         """Drop the share partitions: the broker stops."""
-        if self._partitions is not None:
-            self._partitions.stop()
+        if self._share is not None:
+            self._share[0].stop()

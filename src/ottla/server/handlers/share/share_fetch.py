@@ -5,6 +5,9 @@ record is available, up to its maximum wait. Refused partitions are held for tha
 fetch at once (KAFKA-21517); errors that name another leader are not. Records are acquired for the response only, so a
 connection that closes before has acquired none.
 
+A client above its quota gets no records (KIP-219). The quota is checked before records are acquired, and their bytes
+are counted after that. Apache Kafka acquires first, so records that it does not send stay locked.
+
 Reading is in `share_reading`.
 """
 
@@ -24,6 +27,7 @@ from ottla.server.coordination.share_settings import max_share_sessions
 from ottla.server.handlers.share.member_requests import (
     LEADER_ERRORS,
     AcknowledgementRound,
+    count_requests,
     end_session,
     member_of,
     settings_of,
@@ -33,6 +37,7 @@ from ottla.server.handlers.share.share_reading import ShareReader, ShareReadRoun
 from ottla.server.requests.api import SchemaApi, error_with_message
 from ottla.server.requests.authorization import RequiredPermission
 from ottla.server.requests.request import Request
+from ottla.server.requests.throttling import ThrottledChannel, head_bytes
 from ottla.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionId, SessionKey, ShareSession
 from ottla.storage.files.off_loop import run_off_loop
 
@@ -94,7 +99,9 @@ class ShareFetch:
     __slots__ = (
         "_acknowledgements",
         "_context",
+        "_held",
         "_key",
+        "_loop_s",
         "_message",
         "_reader",
         "_reading",
@@ -115,9 +122,18 @@ class ShareFetch:
         self._message = message
         self._key = key
         self._session = session
+        self._held = request.channel if isinstance(request.channel, ThrottledChannel) else None
+        self._loop_s = 0.0
+        """Time of reads that are not counted for a quota yet."""
+        largest = None if self._held is None else self._held.largest_fetch
+        if largest is not None:
+            message.max_bytes = min(message.max_bytes, int(largest))
+            message.min_bytes = min(message.min_bytes, message.max_bytes)
         self._acknowledgements = AcknowledgementRound(context, request, key, renews=message.is_renew_ack)
         fetches = message.share_session_epoch != FINAL_EPOCH and not message.is_renew_ack
-        self._reader = ShareReader(context, request, message, key, session.rotated() if fetches else [])
+        partitions = session.rotated() if fetches else []
+        count_requests(context, "fetches", [topic_id for topic_id, _ in partitions])
+        self._reader = ShareReader(context, request, message, key, partitions)
         self._reading = False
 
     def begin(self) -> list[Part] | None:
@@ -146,15 +162,15 @@ class ShareFetch:
         if self._message.share_session_epoch == FINAL_EPOCH:
             if self._context.partitions.sessions.is_current(self._session):
                 end_session(self._context, self._key)
-            return self.encode(ShareReadRound())
-        done = self._reader.read()
+            return self.encode(self._acquire(ShareReadRound()))
+        done = self._read()
         if done.needed:
             done.release()
             self._read_ahead(done, self._resume)
             return None
         waits = self._message.max_wait_ms > 0
         if not waits or self._reader.is_finished(done):
-            done = self._reader.acquire(done)
+            done = self._acquire(done)
             if not waits or self._reader.answers(done):
                 return self.encode(done)
         done.release()
@@ -164,6 +180,32 @@ class ShareFetch:
         if done.progressed:
             self._wake()
         return None
+
+    def _read(self) -> ShareReadRound:
+        if self._held is None:
+            return self._reader.read()
+        monotonic = self._context.services.node_runtime.clock.monotonic
+        started_s = monotonic()
+        done = self._reader.read()
+        self._loop_s += monotonic() - started_s
+        return done
+
+    def _acquire(self, done: ShareReadRound) -> ShareReadRound:
+        """Acquire the records of a pass, unless the client is above a quota."""
+        held = self._held
+        if held is None:
+            return self._reader.acquire(done)
+        monotonic = self._context.services.node_runtime.clock.monotonic
+        wait_ms = held.fetched(head_bytes(len(done.rows) + len(done.candidates)), self._loop_s, monotonic())
+        self._loop_s = 0.0
+        if wait_ms:
+            done.release()
+            done = ShareReadRound(done.rows)
+        else:
+            done = self._reader.acquire(done)
+            wait_ms = held.sent(done.byte_count, monotonic())
+        done.throttle_ms = wait_ms
+        return done
 
     def _read_ahead(self, done: ShareReadRound, then: Callable[[], None]) -> None:
         """Read uncached pages in the pool, then continue."""
@@ -180,7 +222,7 @@ class ShareFetch:
 
     def retry(self, *, force: bool) -> list[Part] | None:
         """Try again to acquire records for a parked request; `force` answers in any case."""
-        done = self._reader.read()
+        done = self._read()
         if done.needed:
             done.release()
             if force:
@@ -192,7 +234,7 @@ class ShareFetch:
         if not force and not self._reader.is_finished(done):
             done.release()
             return None
-        acquired = self._reader.acquire(done)
+        acquired = self._acquire(done)
         if force or self._reader.answers(acquired):
             return self.encode(acquired)
         if acquired.progressed:
@@ -219,6 +261,7 @@ class ShareFetch:
         """The response: fetched, refused and acknowledged partitions; all of them on the first epoch."""
         context, request = self._context, self._request
         rows: dict[PartitionId, SharePartitionResult] = dict(done.rows)
+        count_requests(context, "failed_fetches", [key[0] for key, row in rows.items() if row.error_code])
         if self._message.share_session_epoch == INITIAL_EPOCH:
             for key in self._session.partitions:
                 rows.setdefault(key, SharePartitionResult(key[1]))
@@ -241,7 +284,15 @@ class ShareFetch:
             topics.setdefault(topic_id, []).append(row)
         endpoints: list[NodeEndpoint] = context.metadata.node_endpoints(request.listener_name, leaders)
         lock_ms = settings_of(context, self._key[0]).lock_duration_ms
-        return encode_share_fetch_response(request.correlation_id, 0, None, lock_ms, list(topics.items()), endpoints)
+        return encode_share_fetch_response(
+            request.correlation_id,
+            0,
+            None,
+            lock_ms,
+            list(topics.items()),
+            endpoints,
+            throttle_ms=done.throttle_ms,
+        )
 
 
 class DelayedShareFetch(DelayedOperation):

@@ -50,13 +50,14 @@ class AvailableRecords(NamedTuple):
 class ShareReadRound:
     """One pass: candidates to acquire, and rows of the response."""
 
-    __slots__ = ("byte_count", "candidates", "needed", "progressed", "rows", "urgent")
+    __slots__ = ("byte_count", "candidates", "needed", "progressed", "rows", "throttle_ms", "urgent")
 
     def __init__(self, rows: dict[PartitionId, SharePartitionResult] | None = None) -> None:
         self.candidates: list[AvailableRecords] = []
         self.rows: dict[PartitionId, SharePartitionResult] = rows or {}
         self.needed: list[WouldBlock] = []
         self.byte_count = 0
+        self.throttle_ms = 0
         self.urgent = False
         """Whether an error must be answered at once."""
         self.progressed = False
@@ -254,8 +255,8 @@ class ShareReader:
         return bool(done.candidates) and done.byte_count >= self._message.min_bytes
 
     def answers(self, acquired: ShareReadRound) -> bool:
-        """Whether a finished pass acquired records, or has an error that is not held."""
-        return acquired.byte_count > 0 or acquired.urgent or not self._partitions
+        """Whether a finished pass acquired records, has an error that is not held, or is throttled."""
+        return acquired.byte_count > 0 or acquired.urgent or acquired.throttle_ms > 0 or not self._partitions
 
     def watches(self) -> list[Watch]:
         """Watches to park under: records arrive in a partition, or become available in a share partition."""
