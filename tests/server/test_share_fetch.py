@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -91,6 +92,17 @@ def test_ended_lock_wakes_a_waiting_fetch(
     other = server.connect()
     assert acquired(other.ask(share_fetch((topic, 0), epoch=0, member="other"), 2)) == {0: [(0, 2, 2)]}
     assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=1) == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_ended_backoff_wakes_a_waiting_fetch(
+    server: Server, client: Connection, topic: bytes, persister: MemoryPersister
+) -> None:
+    enable_share_groups(server, persister, ottla_share_retry_backoff_ms="30")
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    begin_s = time.monotonic()
+    assert acknowledged(client, topic, 0, [(0, 2, RELEASE)], epoch=1) == 0
+    assert acquired(client.ask(share_fetch(epoch=2), 2)) == {0: [(0, 2, 2)]}
+    assert time.monotonic() - begin_s >= 0.03
 
 
 def test_deleted_records_are_not_delivered(client: Connection, topic: bytes, server: Server) -> None:

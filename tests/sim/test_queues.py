@@ -63,8 +63,8 @@ def archive_released_records(patch: pytest.MonkeyPatch) -> None:
     """A record whose lock ends, or whose member is gone, is not delivered again."""
     original = SharePartition._release
 
-    def release(self: SharePartition, record: OffsetRun) -> None:
-        original(self, record)
+    def release(self: SharePartition, record: OffsetRun, now_ms: int) -> None:
+        original(self, record, now_ms)
         record.state = RecordState.ARCHIVED
 
     patch.setattr(SharePartition, "_release", release)
@@ -74,8 +74,8 @@ def deliver_without_limit(patch: pytest.MonkeyPatch) -> None:
     """The end of a lock never archives a record."""
     original = SharePartition._release
 
-    def release(self: SharePartition, record: OffsetRun) -> None:
-        original(self, record)
+    def release(self: SharePartition, record: OffsetRun, now_ms: int) -> None:
+        original(self, record, now_ms)
         record.state = RecordState.AVAILABLE
 
     patch.setattr(SharePartition, "_release", release)
@@ -96,17 +96,17 @@ def release_every_member(patch: pytest.MonkeyPatch) -> None:
 
 def end_locks_early(patch: pytest.MonkeyPatch) -> None:
     """Locks end a second before their time."""
-    original = SharePartition.expire_locks
-    patch.setattr(SharePartition, "expire_locks", lambda self, now_ms: original(self, now_ms + 1_000))
+    original = SharePartition.expire
+    patch.setattr(SharePartition, "expire", lambda self, now_ms: original(self, now_ms + 1_000))
 
 
 def forget_deliveries_of_released_members(patch: pytest.MonkeyPatch) -> None:
     """The end of a session lowers the delivery count (KAFKA-19972)."""
     original = SharePartition._release
 
-    def release(self: SharePartition, record: OffsetRun) -> None:
+    def release(self: SharePartition, record: OffsetRun, now_ms: int) -> None:
         record.delivery_count -= 1
-        original(self, record)
+        original(self, record, now_ms)
 
     patch.setattr(SharePartition, "_release", release)
 

@@ -6,7 +6,8 @@ fences this leader, and when the last session of its group on this broker has en
 offsets of a group without members can be changed. The next fetch reads the state again, and no record is locked then.
 
 One write per share partition is in progress; acknowledgements that arrive meanwhile share the next one. One timer
-ends the locks of all share partitions. `dead_letter_writer` is loaded for the first record that needs a dead letter.
+ends the locks and waits of all share partitions. `dead_letter_writer` is loaded for the first record that needs a dead
+letter.
 
 Requests are in `server.handlers.share`, transitions in `share.share_partition`.
 """
@@ -38,7 +39,7 @@ Acknowledged = Callable[[KafkaError | None], None]
 
 WRITE_RETRY_S = 1.0
 """Delay of a repeated write that no acknowledgement waits for."""
-LOCK_TIMER_RESOLUTION_MS = 50
+TIMER_RESOLUTION_MS = 50
 READ_UNCOMMITTED = 0
 
 _COORDINATOR_ERRORS = (
@@ -240,7 +241,7 @@ class SharePartitions:
         self._begin(led, state, start, settings)
 
     def _begin(self, led: LedSharePartition, state: ShareState, start: int, settings: ShareSettings) -> None:
-        led.machine = SharePartition(state, start, led.leader_epoch, settings)
+        led.machine = SharePartition(led.key, state, start, led.leader_epoch, settings, self.now_ms())
         led.machine.move_log_start(led.partition.offsets.log_start_offset)
         self._purgatory.touch(led.watch)
         self._write(led)
@@ -267,7 +268,7 @@ class SharePartitions:
         except KafkaError as error:
             done(error)
             return
-        self._arm(machine.next_lock_end_ms)
+        self._arm(machine.next_expiry_ms)
         if not number:
             done(None)
             return
@@ -277,12 +278,17 @@ class SharePartitions:
     def acquired(self, led: LedSharePartition) -> None:
         """Records of a share partition were acquired, or archived on the way."""
         if led.machine is not None:
-            self._arm(led.machine.next_lock_end_ms)
             self._write(led)
 
+    def use(self, led: LedSharePartition, settings: ShareSettings) -> None:
+        """Apply the present settings of the group to a share partition."""
+        if led.machine is not None:
+            led.machine.use(settings, self.now_ms())
+            self._arm(led.machine.next_expiry_ms)
+
     def expire(self, led: LedSharePartition) -> None:
-        """End the locks of a share partition whose time is over."""
-        if led.machine is not None and led.machine.expire_locks(self.now_ms()):
+        """End the locks and waits of a share partition whose time is over."""
+        if led.machine is not None and led.machine.expire(self.now_ms()):
             self._purgatory.touch(led.watch)
             self._write(led)
 
@@ -311,9 +317,11 @@ class SharePartitions:
     # --- storing ---------------------------------------------------------------------------------------------------
 
     def _write(self, led: LedSharePartition) -> None:
+        """After a transition: arm the timer, and store the changes unless a write is in progress."""
         machine = led.machine
         if machine is None or led.dropped:
             return
+        self._arm(machine.next_expiry_ms)
         write = machine.begin_write()
         if write is None:
             return
@@ -338,7 +346,7 @@ class SharePartitions:
     ) -> None:
         if led.dropped:
             return
-        machine.end_write(stored=error is None)
+        machine.end_write(self.now_ms(), stored=error is None)
         if error is None:
             self._write_dead_letters(led)  # first: a callback may end the last session, and so drop the share partition
         answer = None if error is None else writing_error(error)
@@ -348,7 +356,7 @@ class SharePartitions:
             self._drop(led, answer)
             return
         self._purgatory.touch(led.watch)
-        self._arm(machine.next_lock_end_ms)
+        self._arm(machine.next_expiry_ms)
         if error is None or led.waiting:
             self._write(led)
         elif not led.retrying:
@@ -404,7 +412,7 @@ class SharePartitions:
 
         self._services.node_runtime.scheduler.call_soon(start)
 
-    # --- locks -----------------------------------------------------------------------------------------------------
+    # --- locks and waits -------------------------------------------------------------------------------------------
 
     def _arm(self, at_ms: int) -> None:
         if at_ms >= self._timer_at_ms or self._stopped:
@@ -412,16 +420,16 @@ class SharePartitions:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at_ms = at_ms
-        delay_ms = max(0, at_ms - self.now_ms()) + LOCK_TIMER_RESOLUTION_MS
-        self._timer = self._services.node_runtime.scheduler.call_later(delay_ms / 1000, self._end_locks)
+        delay_ms = max(0, at_ms - self.now_ms()) + TIMER_RESOLUTION_MS
+        self._timer = self._services.node_runtime.scheduler.call_later(delay_ms / 1000, self._expire_all)
 
-    def _end_locks(self) -> None:
+    def _expire_all(self) -> None:
         self._timer, self._timer_at_ms = None, NEVER_MS
         next_ms = NEVER_MS
         for led in self._all():
             self.expire(led)
             if led.machine is not None:
-                next_ms = min(next_ms, led.machine.next_lock_end_ms)
+                next_ms = min(next_ms, led.machine.next_expiry_ms)
         self._arm(next_ms)
 
     # --- life ------------------------------------------------------------------------------------------------------
