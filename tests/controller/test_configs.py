@@ -316,6 +316,7 @@ def test_start_offset_of_share_groups_has_a_format(value: str, valid: bool) -> N
         ("ottla.share.retry.backoff.ms", "86400000", "86400001"),
         ("ottla.share.retry.backoff.multiplier", "1", "0.9"),
         ("ottla.share.retry.backoff.max.ms", "1", "0"),
+        ("ottla.share.max.records.per.second", "-1", "0"),
     ],
 )
 def test_delays_of_share_groups_have_bounds(name: str, valid: str, invalid: str) -> None:

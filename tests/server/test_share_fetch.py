@@ -105,6 +105,18 @@ def test_ended_backoff_wakes_a_waiting_fetch(
     assert time.monotonic() - begin_s >= 0.03
 
 
+def test_opened_bucket_wakes_a_waiting_fetch(
+    server: Server, client: Connection, topic: bytes, persister: MemoryPersister
+) -> None:
+    """The topic has two partitions, so that a record of one of them has 100 ms."""
+    enable_share_groups(server, persister, ottla_share_max_records_per_second="20")
+    begin_s = time.monotonic()
+    for offset in range(3):
+        response = client.ask(share_fetch((topic, 0), epoch=offset, max_records=1, share_acquire_mode=1), 2)
+        assert acquired(response) == {0: [(offset, offset, 1)]}
+    assert time.monotonic() - begin_s >= 0.3
+
+
 def test_deleted_records_are_not_delivered(client: Connection, topic: bytes, server: Server) -> None:
     client.ask(share_fetch((topic, 0), epoch=0), 2)
     partition = DeleteRecordsPartition(partition_index=0, offset=2)

@@ -28,6 +28,8 @@ class ShareSettings(NamedTuple):
     """Whether the group has a dead-letter topic."""
     retry: RetryBackoff | None = None
     """Delay of failed records; None: they are available again at once."""
+    max_records_per_second: int | None = None
+    """Limit of the deliveries of a topic; None: no limit."""
 
     @property
     def isolation_delivery_count(self) -> int:

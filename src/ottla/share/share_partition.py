@@ -10,8 +10,8 @@ changes to store, one write at a time, and `end_write` commits or reverts them. 
 member and archiving take effect at once; they are part of the next write, and of further ones until one succeeds.
 
 With a back-off, an available record that was delivered before waits for its next delivery (`OffsetRun.until_ms`). Only
-the delivery count is stored, so a new leader starts the wait again. `next_expiry_ms`
-is the time when `expire` has something to do: a lock or a wait ends.
+the delivery count is stored, so a new leader starts the wait again. With a rate, `DeliveryBucket` limits deliveries.
+`next_expiry_ms` is the time when `expire` has something to do: a lock or a wait ends.
 
 Invariants:
 - A record has one owner by the leader's clock, and at most `delivery_count_limit` deliveries in a leader epoch.
@@ -37,6 +37,7 @@ from ottla.share.settings import ShareSettings
 from ottla.storage.log.batch_extents import BatchExtent
 
 if TYPE_CHECKING:
+    from ottla.share.delivery_rate import DeliveryBucket, DeliveryRate
     from ottla.share.retry_backoff import RetryBackoff
 
 NEVER_MS = 1 << 62
@@ -75,6 +76,7 @@ class SharePartition:
     __slots__ = (
         "_archived_below",
         "_available_from",
+        "_bucket",
         "_runs",
         "_start_is_new",
         "_write_number",
@@ -113,6 +115,8 @@ class SharePartition:
         self._archived_below: tuple[int, int] | None = None
         """Range of settled offsets that were dropped before they were stored."""
         self._writing_archived: tuple[int, int] | None = None
+        self._bucket: DeliveryBucket | None = None
+        """Limits deliveries, if the group has a rate."""
         self.next_expiry_ms = NEVER_MS
         """No lock and no wait ends before this time."""
         runs = self._runs
@@ -132,14 +136,17 @@ class SharePartition:
                     self._back_off(run, now_ms)
         self._advance()
 
-    def use(self, settings: ShareSettings, now_ms: int) -> None:
-        """Apply settings of the group, which may have changed.
+    def use(self, settings: ShareSettings, rate: DeliveryRate | None, now_ms: int) -> None:
+        """Apply settings of the group, and the rate of this partition, which may have changed.
 
         Waiting records wait for the new back-off from now on, unless their wait ends before.
         """
         if settings.retry != self.settings.retry:
             self._shorten_waits(settings.retry, now_ms)
         self.settings = settings
+        if rate != (None if self._bucket is None else self._bucket.rate):
+            self._bucket = None if rate is None else rate.bucket(now_ms)
+            self._expire_with_bucket()
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
@@ -159,7 +166,9 @@ class SharePartition:
         return self._runs.start + self.settings.max_record_locks
 
     def next_fetch_offset(self) -> int | None:
-        """Return the first offset that may be acquired; None if the window is full of other records."""
+        """Return the first offset that may be acquired; None while the window is full or the rate permits none."""
+        if self._bucket is not None and self._bucket.opens_ms is not None:
+            return None
         runs = self._runs
         if self._available_from < runs.end:
             for run in runs.overlapping(self._available_from, runs.end - 1):
@@ -198,6 +207,10 @@ class SharePartition:
         self.expire(now_ms)
         if from_offset > self._runs.end:
             raise InvariantError(f"records of a share partition are acquired from {from_offset}, which leaves a hole")
+        bucket = self._bucket
+        if bucket is not None:
+            permitted = min(limits.max_records, bucket.available(now_ms))
+            limits = limits._replace(max_records=permitted, record_limit=True)
         acquired = Acquisition(self, self._runs, member_id, limits, now_ms + self.settings.lock_duration_ms)
         position = from_offset
         for index, batch in enumerate(batches):
@@ -217,6 +230,9 @@ class SharePartition:
         if acquired.ranges:
             position = max(position, acquired.ranges[-1].last_offset)
             self._expire_at(acquired.lock_until_ms)
+            if bucket is not None:
+                bucket.take(acquired.taken)
+                self._expire_with_bucket()
         self._runs.merge(from_offset, position)
         self._advance()
         return acquired.ranges
@@ -343,10 +359,17 @@ class SharePartition:
                     self._expire_at(run.until_ms)
         if changed:
             self._settle()
+        if self._bucket is not None:
+            changed = self._bucket.open_at(now_ms) or changed
+            self._expire_with_bucket()
         return changed
 
     def _expire_at(self, at_ms: int) -> None:
         self.next_expiry_ms = min(self.next_expiry_ms, at_ms)
+
+    def _expire_with_bucket(self) -> None:
+        if self._bucket is not None and self._bucket.opens_ms is not None:
+            self._expire_at(self._bucket.opens_ms)
 
     def _release(self, run: OffsetRun, now_ms: int) -> None:
         limit_reached = run.delivery_count >= self.settings.delivery_count_limit

@@ -19,6 +19,7 @@ from ottla.common.config.config_def import (
     ConfigType,
     ConfigValue,
     OneOf,
+    UnlimitedOrPositive,
     UpdateMode,
     Validator,
     at_least,
@@ -42,6 +43,7 @@ RETAIN, ARCHIVE = "retain", "archive"
 RETRY_BACKOFF = "ottla.share.retry.backoff.ms"
 RETRY_BACKOFF_MULTIPLIER = "ottla.share.retry.backoff.multiplier"
 RETRY_BACKOFF_MAX = "ottla.share.retry.backoff.max.ms"
+SHARE_MAX_RECORDS_PER_SECOND = "ottla.share.max.records.per.second"
 DAY_MS = 86_400_000
 
 _DURATION = re.compile(
@@ -216,6 +218,14 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = key_table(
             60_000,
             between(1, DAY_MS),
             "Maximum of the delay of a failed record, to which 0 to 20 % are added. Specific to Ottla.",
+        ),
+        _own(
+            SHARE_MAX_RECORDS_PER_SECOND,
+            ConfigType.INT,
+            -1,
+            UnlimitedOrPositive(),
+            "Maximum rate of deliveries of a topic to the share group, repeated ones included. Each partition has an "
+            "equal part of it. -1: no limit. Specific to Ottla.",
         ),
     ]
 )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.ids import Uuid
@@ -33,6 +33,9 @@ from ottla.share.sessions import PartitionId, ShareSessionCache
 from ottla.share.settings import EARLIEST, ShareSettings, reset_duration_ms
 from ottla.share.share_partition import NEVER_MS, SharePartition, StateWrite
 from ottla.storage.files.off_loop import Known, WouldBlock, run_off_loop
+
+if TYPE_CHECKING:
+    from ottla.share.delivery_rate import DeliveryRate
 
 T = TypeVar("T")
 Acknowledged = Callable[[KafkaError | None], None]
@@ -121,6 +124,7 @@ class SharePartitions:
     __slots__ = (
         "_dead_letters",
         "_groups",
+        "_image",
         "_make_dead_letters",
         "_persister",
         "_purgatory",
@@ -138,8 +142,10 @@ class SharePartitions:
         purgatory: Purgatory,
         persister: SharePersister,
         dead_letters: Callable[[SharePartitions], DeadLetters],
+        image: Callable[[], MetadataImage],
     ) -> None:
-        """`dead_letters` creates the writer of dead letters, once."""
+        """`dead_letters` creates the writer of dead letters, once; `image` returns the present metadata."""
+        self._image = image
         self._make_dead_letters = dead_letters
         self._dead_letters: DeadLetters | None = None
         self._services = services
@@ -283,8 +289,16 @@ class SharePartitions:
     def use(self, led: LedSharePartition, settings: ShareSettings) -> None:
         """Apply the present settings of the group to a share partition."""
         if led.machine is not None:
-            led.machine.use(settings, self.now_ms())
+            led.machine.use(settings, self._rate(led, settings.max_records_per_second), self.now_ms())
             self._arm(led.machine.next_expiry_ms)
+
+    def _rate(self, led: LedSharePartition, records_per_second: int | None) -> DeliveryRate | None:
+        if records_per_second is None:
+            return None
+        from ottla.share.delivery_rate import DeliveryRate  # imported here: few groups have a rate
+
+        topic = self._image().topic_by_id(led.key.topic_id)
+        return DeliveryRate(records_per_second, 1 if topic is None else len(topic.partitions))
 
     def expire(self, led: LedSharePartition) -> None:
         """End the locks and waits of a share partition whose time is over."""

@@ -12,6 +12,7 @@ from ottla.common.config.group_configs import (
     RETRY_BACKOFF,
     RETRY_BACKOFF_MAX,
     RETRY_BACKOFF_MULTIPLIER,
+    SHARE_MAX_RECORDS_PER_SECOND,
 )
 from ottla.common.errors import KafkaError
 from ottla.metadata.image import MetadataImage, dead_letters_enabled
@@ -38,6 +39,7 @@ def share_settings(image: MetadataImage, config: BrokerConfig, group_id: str) ->
         renew_enabled=own.get("share.renew.acknowledge.enable", "true") != "false",
         dead_letters=bool(dead_letter_topic(image, group_id)),
         retry=_retry_backoff(own) if RETRY_BACKOFF in own else None,
+        max_records_per_second=_max_rate(own) if SHARE_MAX_RECORDS_PER_SECOND in own else None,
     )
 
 
@@ -64,6 +66,11 @@ def _retry_backoff(own: Mapping[str, str]) -> RetryBackoff | None:
     from ottla.share.retry_backoff import RetryBackoff  # imported here: few groups have a back-off
 
     return RetryBackoff(first_ms, group_value(own, RETRY_BACKOFF_MULTIPLIER), group_value(own, RETRY_BACKOFF_MAX))
+
+
+def _max_rate(own: Mapping[str, str]) -> int | None:
+    rate: int = group_value(own, SHARE_MAX_RECORDS_PER_SECOND)
+    return rate if rate > 0 else None
 
 
 def _number(own: Mapping[str, str], config: BrokerConfig, name: str) -> int:

@@ -95,6 +95,7 @@ class SharePartitionContext:
                 self.purgatory,
                 self.persister(),
                 self._make_dead_letters,
+                lambda: self._publisher.image,
             )
             self._publisher.register(partitions.follow)
             self._closed_listeners.append(lambda channel: partitions.connection_closed(channel.id))
