@@ -3,7 +3,8 @@
 A run is a function of its seed. The cluster is that of `simulation.cluster_simulation`, with all parts of the brokers.
 Members accept, release, reject and renew records, keep some until their lock ends, reconnect, leave and die. Beside
 the faults of all clusters requests to share coordinators are late or repeated, wall clocks jump, a second topic is
-deleted and created again, and in some runs an administrator sets the group back to the first offset.
+deleted and created again, and in some runs an administrator sets the group back to the first offset. In some runs the
+group has a back-off of failed records, and in some a maximum rate.
 
 During a run every acquisition, acknowledgement and stored state is checked (`simulation.history.shares`), and every
 share coordinator is compared with its log (`simulation.share_state_logs`). After the last fault the group must settle
@@ -17,10 +18,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.common.config.feature_levels import SHARE_VERSION
+from ottla.common.config.group_configs import (
+    RETRY_BACKOFF,
+    RETRY_BACKOFF_MAX,
+    RETRY_BACKOFF_MULTIPLIER,
+    SHARE_MAX_RECORDS_PER_SECOND,
+)
 from ottla.common.kafka.internal_topics import GROUP_METADATA_TOPIC
 from ottla.coordinator.runtime.key_hash import partition_for
 from ottla.metadata.image import share_groups_enabled
 from ottla.share.acknowledgements import AcknowledgeType
+from ottla.share.retry_backoff import RetryBackoff
 from simulation.checkers import Violation
 from simulation.cluster_simulation import (
     PROGRESS_S,
@@ -127,7 +135,14 @@ class QueueSimulation(ClusterSimulation):
         self._rewind_s = plan.uniform(0.2, 0.9) * options.faults_s if plan.chance(0.4) else None
         self.values = LogHistory(self.trace)
         self.world = self._log_world(TOPIC, options.partitions, self.values)
-        self.history = ShareHistory(self.trace, limit=self._limit, lock_s=self._lock_ms / 1000)
+        self._plan_delays(rng.fork("rate plan"))
+        self.history = ShareHistory(
+            self.trace,
+            limit=self._limit,
+            lock_s=self._lock_ms / 1000,
+            retry=self._retry,
+            rate=None if self._max_rate is None else self._rate_of,
+        )
         self.proxy = LateStateRequests(self.loop, self.network, rng.fork("proxy"))
         self.proxy.active = options.late
         self.network.between_nodes = self.proxy.between_nodes
@@ -156,10 +171,35 @@ class QueueSimulation(ClusterSimulation):
             f"{len(self.nodes)} nodes, {self._member_count} members, {self._limit} deliveries, locks of "
             f"{self._lock_ms / 1000:.0f} s, {self._at_once} faults at once within {self._most_between_s:.0f} s"
         )
+        if self._retry is not None:
+            self.description += f", {self._retry}"
+        if self._max_rate is not None:
+            self.description += f", {self._max_rate} records per second"
         self._writers: list[asyncio.Task[None]] = []
         self._members: list[asyncio.Task[None]] = []
         self._rewind: asyncio.Task[None] | None = None
         self._jumping: asyncio.Task[None] | None = None
+
+    def _plan_delays(self, plan: SimRng) -> None:
+        self._retry: RetryBackoff | None = None
+        self._max_rate: int | None = None
+        if plan.chance(0.4):
+            self._retry = RetryBackoff(plan.choice((200, 1_000, 4_000)), plan.choice((1.0, 1.5, 3.0)), 10_000)
+        if plan.chance(0.3):
+            self._max_rate = plan.choice((15, 40, 100))
+
+    def _rate_of(self, place: SharePlace) -> float:
+        return (self._max_rate or 0) / (self.options.partitions if place[0] == self.world.topic_id else 1)
+
+    def _group_settings(self) -> dict[str, str]:
+        settings = {"share.auto.offset.reset": "earliest"}
+        if self._retry is not None:
+            settings[RETRY_BACKOFF] = str(self._retry.first_ms)
+            settings[RETRY_BACKOFF_MULTIPLIER] = str(self._retry.multiplier)
+            settings[RETRY_BACKOFF_MAX] = str(self._retry.max_ms)
+        if self._max_rate is not None:
+            settings[SHARE_MAX_RECORDS_PER_SECOND] = str(self._max_rate)
+        return settings
 
     def _settings(self, plan: SimRng) -> dict[str, str]:
         return {
@@ -229,9 +269,7 @@ class QueueSimulation(ClusterSimulation):
         self._finish(self._create_topic(self.world), SETUP_S, "the cluster is not ready")
         features = FeatureChanges(self.loop, self.network, self.world.bootstrap, self._rng.fork("features"), self.trace)
         self._finish(features.set(1, SHARE_VERSION), SETUP_S, "share groups can't be enabled")
-        self._finish(
-            self._admin.configure({"share.auto.offset.reset": "earliest"}), SETUP_S, "the group can't be configured"
-        )
+        self._finish(self._admin.configure(self._group_settings()), SETUP_S, "the group can't be configured")
         self._wait("not all brokers know the settings", SETUP_S, self._is_set_up)
 
     def _is_set_up(self) -> bool:

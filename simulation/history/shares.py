@@ -8,6 +8,9 @@ the life of one share partition in the memory of a leader. The rules:
 - at-most-limit: no delivery has a count above the limit, and within a term the count rises by one;
 - count-fell: in a later term a record is delivered with a higher count than was stored before;
 - count-lost: a later term lost the count of at most one delivery, unless a write of the term before failed;
+- back-off: a record that was delivered before is delivered after its back-off: since the delivery failed or, in a later
+  term, since the state was loaded;
+- rate: a term delivers the records of its rate since the state was loaded, with the burst of a second, and no more;
 - one-owner: within a term a record is acquired again only when its lock has ended: by time, by an acknowledgement, or
   with the connection or session of its member;
 - lock-lost: an acknowledgement within the lock is not refused as INVALID_RECORD_STATE;
@@ -33,6 +36,7 @@ from typing import NamedTuple
 
 from ottla.common.kafka.share_state import RecordState, StateBatch
 from ottla.share.acknowledgements import AcknowledgeType
+from ottla.share.retry_backoff import RetryBackoff
 from simulation.history.findings import Findings
 from simulation.trace import Trace
 
@@ -82,6 +86,7 @@ class _Record:
         "acquired_s",
         "count",
         "deliveries",
+        "failed_s",
         "highest",
         "is_held",
         "member",
@@ -95,6 +100,8 @@ class _Record:
     def __init__(self) -> None:
         self.term: ShareTerm | None = None
         self.acquired_s = 0.0
+        self.failed_s = 0.0
+        """The delivery has not failed before this."""
         self.count = 0
         self.highest = 0
         """Highest count of any delivery since the last change of offsets by an administrator."""
@@ -132,11 +139,25 @@ class _Stored:
 class ShareHistory:
     """One share group."""
 
-    def __init__(self, trace: Trace, *, limit: int, lock_s: float) -> None:
-        """`limit` deliveries of a record; a lock lasts for `lock_s`."""
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        limit: int,
+        lock_s: float,
+        retry: RetryBackoff | None = None,
+        rate: Callable[[SharePlace], float] | None = None,
+    ) -> None:
+        """`limit` deliveries of a record; a lock lasts for `lock_s`; `rate` of a partition in records per second."""
         self._trace = trace
         self._limit = limit
         self._lock_s = lock_s - RESOLUTION_S
+        self._retry = retry
+        self._rate = rate
+        self._loaded_s: dict[tuple[SharePlace, int], float] = {}
+        """Time when the leader of an epoch has read the state, for the last time."""
+        self._tokens: dict[ShareTerm, tuple[float, float]] = {}
+        """Records that a term may deliver, and the time of its last delivery."""
         self._findings = Findings()
         self._records: dict[SharePlace, dict[int, _Record]] = {}
         self._stored: dict[SharePlace, _Stored] = {}
@@ -187,6 +208,7 @@ class ShareHistory:
             self._broken(
                 "start-offset-monotonic", f"{_name(place)} is loaded from {start_offset}, after {before.start_offset}"
             )
+        self._loaded_s[place, leader_epoch] = self._trace.time()
         known = self._stored.get(place)
         if known is None or state_epoch > known.state_epoch:
             known = self._stored[place] = _Stored(state_epoch)
@@ -219,6 +241,8 @@ class ShareHistory:
             for offset in range(first, last + 1):
                 self._acquired_one(place, term, member, offset, count)
                 self._record(place, offset).is_held = is_held
+            if self._rate is not None:
+                self._check_rate(place, term, self._rate(place), last - first + 1)
 
     def _acquired_one(self, place: SharePlace, term: ShareTerm, member: str, offset: int, count: int) -> None:
         record, now_s, at = self._record(place, offset), self._trace.time(), f"{_name(place)}@{offset}"
@@ -234,13 +258,35 @@ class ShareHistory:
         elif record.term is not None:
             self._check_lost(place, record, term, record.term, at, count)
         self._check_stored(place, term, offset, count)
+        self._check_backoff(place, record, term, at, count)
         self.deliveries += 1
         record.deliveries += 1
         self.most_deliveries = max(self.most_deliveries, record.deliveries)
         record.term, record.count, record.member = term, count, member
         record.highest = max(record.highest, count)
         record.until_s = now_s + self._lock_s
-        record.acquired_s, record.released = now_s, False
+        record.acquired_s, record.failed_s, record.released = now_s, now_s, False
+
+    def _check_backoff(self, place: SharePlace, record: _Record, term: ShareTerm, at: str, count: int) -> None:
+        if self._retry is None or count == 1:
+            return
+        if record.term != term:
+            since_s = self._loaded_s[place, term.leader_epoch]
+        elif record.is_held() and not record.released:
+            since_s = record.until_s
+        else:
+            since_s = record.failed_s
+        waited_s = self._trace.time() - since_s
+        if waited_s < self._retry.base_ms(count - 1) / 1000 - RESOLUTION_S:
+            self._broken("back-off", f"{at} is delivered with count {count} after {waited_s:.3f} s")
+
+    def _check_rate(self, place: SharePlace, term: ShareTerm, rate: float, count: int) -> None:
+        now_s = self._trace.time()
+        tokens, at_s = self._tokens.get(term, (0.0, self._loaded_s[place, term.leader_epoch]))
+        tokens = min(max(1.0, rate), tokens + (now_s - at_s) * rate) - count
+        self._tokens[term] = tokens, now_s
+        if tokens < -rate * RESOLUTION_S:
+            self._broken("rate", f"{_name(place)} has {-tokens:.3f} records above {rate:.3f} per second")
 
     def _check_lost(
         self, place: SharePlace, record: _Record, term: ShareTerm, before: ShareTerm, at: str, count: int
@@ -354,6 +400,8 @@ class ShareHistory:
             record = self._record(place, each.offset)
             if each.type is not AcknowledgeType.RENEW:
                 self._check_answer(place, each)
+                if record.acquired_s == each.acquired_s and each.in_lock:
+                    record.failed_s = max(record.failed_s, sent_s)
             elif record.acquired_s == each.acquired_s and record.member == member:
                 record.until_s = max(record.until_s, sent_s + self._lock_s)
 

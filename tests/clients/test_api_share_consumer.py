@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 
 import pytest
 
@@ -106,6 +107,28 @@ def test_released_and_rejected_records_are_acknowledged_as_such(servers, name):
         assert {int(job.value): job.delivery_count for job in rest}[0] == 2
     with pytest.raises(ClientClosed):
         consumer.poll(0)
+    assert start_offset(servers, name) == RECORDS
+
+
+def test_released_records_wait_and_the_rate_limits_deliveries(servers, name):
+    """The rate is 10 records per second, from the first fetch on."""
+    with Cluster(servers) as cluster:
+        settings = {"ottla.share.retry.backoff.ms": "1500", "ottla.share.max.records.per.second": "10"}
+        changes = [(setting, ConfigOperation.SET, value) for setting, value in settings.items()]
+        cluster.configs.alter(ResourceType.GROUP, name, changes)
+    delivered_s = {}
+    begin_s = time.monotonic()
+    with worker(servers, name) as consumer:
+        while len(delivered_s) < RECORDS + 1:
+            for job in consumer.poll(WAIT_S):
+                delivered_s[int(job.value), job.delivery_count] = time.monotonic()
+                if int(job.value) == 0 and job.delivery_count == 1:
+                    released_s = time.monotonic()
+                    consumer.release(job)
+            consumer.commit()
+    assert delivered_s.keys() == {(number, 1) for number in range(RECORDS)} | {(0, 2)}
+    assert delivered_s[0, 2] - released_s >= 1.5
+    assert delivered_s[RECORDS - 1, 1] - begin_s >= RECORDS / 10
     assert start_offset(servers, name) == RECORDS
 
 

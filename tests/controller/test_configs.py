@@ -310,6 +310,23 @@ def test_start_offset_of_share_groups_has_a_format(value: str, valid: bool) -> N
     assert error.value.code is ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.parametrize(
+    ("name", "valid", "invalid"),
+    [
+        ("ottla.share.retry.backoff.ms", "86400000", "86400001"),
+        ("ottla.share.retry.backoff.multiplier", "1", "0.9"),
+        ("ottla.share.retry.backoff.max.ms", "1", "0"),
+        ("ottla.share.max.records.per.second", "-1", "0"),
+    ],
+)
+def test_delays_of_share_groups_have_bounds(name: str, valid: str, invalid: str) -> None:
+    config, _ = BrokerConfig.parse({})
+    config.validate_group({name: valid})
+    with pytest.raises(KafkaError) as error:
+        config.validate_group({name: invalid})
+    assert error.value.code is ErrorCode.INVALID_CONFIG
+
+
 def test_settings_of_a_group_need_no_group(image: MetadataImage, context: ControllerContext, apply: Any) -> None:
     result = incremental(image, context, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))
     image = apply(image, result.records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -91,6 +92,29 @@ def test_ended_lock_wakes_a_waiting_fetch(
     other = server.connect()
     assert acquired(other.ask(share_fetch((topic, 0), epoch=0, member="other"), 2)) == {0: [(0, 2, 2)]}
     assert acknowledged(client, topic, 0, [(0, 2, ACCEPT)], epoch=1) == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_ended_backoff_wakes_a_waiting_fetch(
+    server: Server, client: Connection, topic: bytes, persister: MemoryPersister
+) -> None:
+    enable_share_groups(server, persister, ottla_share_retry_backoff_ms="30")
+    client.ask(share_fetch((topic, 0), epoch=0), 2)
+    begin_s = time.monotonic()
+    assert acknowledged(client, topic, 0, [(0, 2, RELEASE)], epoch=1) == 0
+    assert acquired(client.ask(share_fetch(epoch=2), 2)) == {0: [(0, 2, 2)]}
+    assert time.monotonic() - begin_s >= 0.03
+
+
+def test_opened_bucket_wakes_a_waiting_fetch(
+    server: Server, client: Connection, topic: bytes, persister: MemoryPersister
+) -> None:
+    """The topic has two partitions, so that a record of one of them has 100 ms."""
+    enable_share_groups(server, persister, ottla_share_max_records_per_second="20")
+    begin_s = time.monotonic()
+    for offset in range(3):
+        response = client.ask(share_fetch((topic, 0), epoch=offset, max_records=1, share_acquire_mode=1), 2)
+        assert acquired(response) == {0: [(offset, offset, 1)]}
+    assert time.monotonic() - begin_s >= 0.3
 
 
 def test_deleted_records_are_not_delivered(client: Connection, topic: bytes, server: Server) -> None:

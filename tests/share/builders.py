@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ottla.common.kafka.share_state import RecordState, ShareState, StateBatch
+from ottla.common.kafka.share_state import RecordState, SharePartitionKey, ShareState, StateBatch
 from ottla.record.batch import CONTROL_MASK
 from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
 from ottla.share.acquisition import AcquiredRange, AcquireLimits
@@ -14,6 +14,7 @@ from ottla.storage.log.batch_extents import BatchExtent
 
 MANY = AcquireLimits(max_records=500, batch_size=500, record_limit=False)
 NO_STATE = ShareState(0, -1, ())
+KEY = SharePartitionKey("group", b"t" * 16, 0)
 
 
 def strict(max_records: int) -> AcquireLimits:
@@ -64,7 +65,7 @@ class Member:
 
     def __init__(self, start_offset: int = 0, settings: ShareSettings | None = None) -> None:
         self.settings = settings or ShareSettings()
-        self.partition = SharePartition(NO_STATE, start_offset, 0, self.settings)
+        self.partition = SharePartition(KEY, NO_STATE, start_offset, 0, self.settings, 0)
         self.store = Store()
         self.now_ms = 0
 
@@ -75,6 +76,7 @@ class Member:
         member: str = "m",
         aborted: Iterable[int] = (),
     ) -> list[AcquiredRange]:
+        self.partition.expire(self.now_ms)
         offset = self.partition.next_fetch_offset()
         assert offset is not None
         read = [batch for batch in batches if batch.last_offset >= offset]
@@ -90,14 +92,15 @@ class Member:
         if write is not None:
             if stored:
                 self.store.write(write)
-            self.partition.end_write(stored=stored)
+            self.partition.end_write(self.now_ms, stored=stored)
         return write
 
     def change_leader(self) -> None:
         """A leader of the next epoch reads the stored state."""
         state = self.store.read()
         start = max(state.start_offset, 0)
-        self.partition = SharePartition(state, start, self.partition.leader_epoch + 1, self.settings)
+        epoch = self.partition.leader_epoch + 1
+        self.partition = SharePartition(KEY, state, start, epoch, self.settings, self.now_ms)
 
     def states(self) -> dict[int, tuple[RecordState, int]]:
         return {

@@ -11,7 +11,7 @@ from ottla.share.acquisition import AcquiredRange, AcquireLimits
 from ottla.share.settings import ShareSettings, reset_duration_ms
 from ottla.share.share_partition import SharePartition
 
-from .builders import Member, log_of, strict
+from .builders import KEY, Member, log_of, strict
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 
@@ -172,7 +172,7 @@ def test_renewal_restarts_the_lock_each_time() -> None:
         member.now_ms = now_ms
         assert member.acknowledge(0, 0, RENEW) == 0
     member.now_ms = 69_999
-    assert not member.partition.expire_locks(member.now_ms)
+    assert not member.partition.expire(member.now_ms)
     member.now_ms = 70_000
     refused(ErrorCode.INVALID_RECORD_STATE, 0, 0, RENEW, member=member)
     assert member.states() == {0: (RecordState.AVAILABLE, 1)}
@@ -197,8 +197,8 @@ def test_reverted_acknowledgement_after_release_is_available() -> None:
     write = member.partition.begin_write()
     assert write is not None
     member.partition.release_member("m", 0)
-    member.partition.end_write(stored=False)
-    assert member.partition.expire_locks(0)
+    member.partition.end_write(member.now_ms, stored=False)
+    assert member.partition.expire(0)
     assert member.states()[0] == (RecordState.AVAILABLE, 1)
 
 
@@ -206,7 +206,7 @@ def test_unstored_lock_end_is_in_the_next_write() -> None:
     """Trap 7 (KAFKA-19476): the end of a lock is not reverted by a failed write, and stored by a later one."""
     member = Member()
     member.acquire(log_of((0, 4)))
-    member.partition.expire_locks(30_000)
+    member.partition.expire(30_000)
     member.store_all(stored=False)
     assert member.states()[0] == (RecordState.AVAILABLE, 1)
     member.store_all()
@@ -222,10 +222,10 @@ def test_count_is_stored_although_the_record_was_acquired_again() -> None:
     member.acknowledge(5, 9, ACCEPT)
     write = member.partition.begin_write()
     assert write is not None
-    member.partition.expire_locks(30_000)
+    member.partition.expire(30_000)
     assert member.acquire(batches) == [AcquiredRange(0, 4, 2)]
     member.store.write(write)
-    member.partition.end_write(stored=True)
+    member.partition.end_write(member.now_ms, stored=True)
     member.store_all()
     assert member.states()[0] == (RecordState.ACQUIRED, 2)
     member.change_leader()
@@ -237,13 +237,13 @@ def test_acknowledgement_is_not_part_of_an_earlier_write() -> None:
     member = Member()
     batches = log_of((0, 4))
     member.acquire(batches)
-    member.partition.expire_locks(30_000)
+    member.partition.expire(30_000)
     member.acquire(batches)
     write = member.partition.begin_write()
     assert write is not None
     assert member.acknowledge(0, 4, ACCEPT) == 2
     member.store.write(write)
-    member.partition.end_write(stored=True)
+    member.partition.end_write(member.now_ms, stored=True)
     assert member.states()[0] == (RecordState.ACQUIRED, 2)
     member.store_all()
     assert member.partition.start_offset == 5
@@ -282,7 +282,7 @@ def test_records_are_archived_at_the_delivery_count_limit(ends: str) -> None:
             member.acknowledge(0, 0, RELEASE)
         else:
             member.now_ms += 30_000
-            member.partition.expire_locks(member.now_ms)
+            member.partition.expire(member.now_ms)
         member.store_all()
     assert member.partition.start_offset == member.store.start_offset == 1
 
@@ -292,7 +292,7 @@ def test_records_that_failed_before_are_delivered_apart() -> None:
     batches = log_of((0, 7), (8, 9))
     state = ShareState(0, 0, (StateBatch(0, 7, RecordState.AVAILABLE, 3),))
     member = Member()
-    member.partition = SharePartition(state, 0, 0, ShareSettings())
+    member.partition = SharePartition(KEY, state, 0, 0, ShareSettings(), 0)
     assert member.acquire(batches) == [AcquiredRange(0, 3, 4)]
     assert member.acquire(batches) == [AcquiredRange(4, 5, 4)]
     member.acknowledge(0, 3, RELEASE)

@@ -18,14 +18,16 @@ from ottla.common.kafka.share_state import RecordState
 from ottla.record.batch import CONTROL_MASK
 from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
 from ottla.share.acquisition import AcquireLimits
+from ottla.share.retry_backoff import RetryBackoff
 from ottla.share.settings import ShareSettings
 from ottla.share.share_partition import SharePartition, StateWrite
 from ottla.storage.log.batch_extents import BatchExtent
 
-from .builders import Store
+from .builders import KEY, Store
 
 MEMBERS = ("a", "b", "c")
 LIMIT, WINDOW, LOCK_MS = 4, 40, 100
+RETRY = RetryBackoff(first_ms=60, multiplier=1.5, max_ms=150)
 SETTLED = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
@@ -37,12 +39,15 @@ class ModelRecord:
         self.count = count
         self.owner = ""
         self.until_ms = 0
+        self.failed_ms = 0
+        """Time since when the record is available again."""
         self.pending: RecordState | None = None
         self.in_write = False
 
-    def release(self, failed: RecordState) -> None:
+    def release(self, failed: RecordState, now_ms: int) -> None:
         self.state = failed if self.count >= LIMIT else RecordState.AVAILABLE
         self.owner = ""
+        self.failed_ms = now_ms
 
 
 class World:
@@ -50,7 +55,8 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.settings = ShareSettings(LIMIT, WINDOW, LOCK_MS, dead_letters=bool(seed % 2))
+        retry = RETRY if seed % 3 == 0 else None
+        self.settings = ShareSettings(LIMIT, WINDOW, LOCK_MS, dead_letters=bool(seed % 2), retry=retry)
         self.failed = RecordState.ARCHIVING if seed % 2 else RecordState.ARCHIVED
         """State of a record that is not delivered again."""
         self.dead_letters: set[int] = set()
@@ -72,7 +78,7 @@ class World:
         """A new leader reads the state. It has no locks."""
         state = self.store.read()
         start = max(state.start_offset, 0)
-        self.machine = SharePartition(state, start, 0, self.settings)
+        self.machine = SharePartition(KEY, state, start, 0, self.settings, self.now_ms)
         self.machine.move_log_start(self.log_start)
         self.write = None
         self.deliveries: dict[int, int] = {}
@@ -82,6 +88,7 @@ class World:
                 count, stored = self.store.records.get(offset, (0, RecordState.AVAILABLE))
                 assert (run.state, run.delivery_count) == (stored, count), "the loaded state is the stored one"
                 self.model[offset] = ModelRecord(run.state, run.delivery_count)
+                self.model[offset].failed_ms = self.now_ms
         self.start = self.machine.start_offset
 
     # --- steps -----------------------------------------------------------------------------------------------------
@@ -98,8 +105,13 @@ class World:
             self.real.update(range(first, self.log_end))
 
     def acquire(self) -> None:
+        self.machine.expire(self.now_ms)
+        self.expire_model()
         offset = self.machine.next_fetch_offset()
-        available = [key for key, record in self.model.items() if record.state is RecordState.AVAILABLE]
+        waiting = self.waiting()
+        available = [
+            key for key, record in self.model.items() if record.state is RecordState.AVAILABLE and key not in waiting
+        ]
         assert offset == (min(available) if available else self.end if self.end < self.start + WINDOW else None)
         if offset is None:
             return
@@ -116,6 +128,7 @@ class World:
                 assert each < self.start + WINDOW
                 record = self.model.setdefault(each, ModelRecord())
                 assert record.state is RecordState.AVAILABLE, "a record has one owner"
+                assert each not in waiting
                 assert each not in self.dead_letters, "a record with a dead letter is not delivered"
                 record.count += 1
                 assert record.count == count
@@ -132,6 +145,22 @@ class World:
                 record.state = RecordState.ARCHIVED
         if read and not ranges:
             assert self.machine.next_fetch_offset() != offset, "an acquisition makes progress"
+
+    def waiting(self) -> set[int]:
+        """Return the records in back-off: all that failed within the delay, none after the delay and its jitter."""
+        found = {
+            offset: run.until_ms
+            for run in self.machine.in_flight()
+            if run.state is RecordState.AVAILABLE and run.until_ms
+            for offset in range(run.first, run.last + 1)
+        }
+        for offset, record in self.model.items():
+            base_ms = RETRY.base_ms(record.count) if self.settings.retry is not None else 0
+            if record.state is RecordState.AVAILABLE and self.now_ms < record.failed_ms + base_ms:
+                assert record.failed_ms + base_ms <= found[offset] <= record.failed_ms + base_ms * 1.2
+            elif offset in found:
+                assert self.now_ms < found[offset] <= record.failed_ms + base_ms * 1.2
+        return set(found)
 
     def is_archived(self, offset: int) -> bool:
         if offset < self.machine.start_offset:
@@ -183,19 +212,19 @@ class World:
         for record in self.model.values():
             if record.owner == member:
                 if record.pending is None:
-                    record.release(self.failed)
+                    record.release(self.failed, self.now_ms)
                 else:
                     record.until_ms = self.now_ms
 
     def pass_time(self) -> None:
         self.now_ms += self.rng.randrange(1, 80)
-        self.machine.expire_locks(self.now_ms)
+        self.machine.expire(self.now_ms)
         self.expire_model()
 
     def expire_model(self) -> None:
         for record in self.model.values():
             if record.state is RecordState.ACQUIRED and record.pending is None and record.until_ms <= self.now_ms:
-                record.release(self.failed)
+                record.release(self.failed, self.now_ms)
 
     def write_dead_letters(self) -> None:
         due = self.machine.due_dead_letters(self.rng.randrange(1, 8))
@@ -233,7 +262,7 @@ class World:
             self.uncertain.update(
                 offset for batch in write.batches for offset in range(batch.first_offset, batch.last_offset + 1)
             )
-        self.machine.end_write(stored=outcome == "stored")
+        self.machine.end_write(self.now_ms, stored=outcome == "stored")
         for record in self.model.values():
             if record.in_write:
                 record.in_write = False
@@ -241,7 +270,7 @@ class World:
                     continue  # the next write stores it
                 pending, record.pending = record.pending, None
                 if outcome == "stored" and pending is not None:
-                    record.state, record.owner = pending, ""
+                    record.state, record.owner, record.failed_ms = pending, "", self.now_ms
         if outcome == "stored":
             if not self.uncertain:
                 assert self.store.start_offset <= self.machine.start_offset
@@ -291,12 +320,12 @@ class World:
     def drain(self) -> None:
         """All locks end; one member then accepts everything that is left."""
         if self.write is not None:
-            self.machine.end_write(stored=False)
+            self.machine.end_write(self.now_ms, stored=False)
             self.write = None
-        self.now_ms += 10 * LOCK_MS
         accept = AcknowledgeType.ACCEPT
         for _ in range(2000):
-            self.machine.expire_locks(self.now_ms)
+            self.now_ms += 10 * LOCK_MS
+            self.machine.expire(self.now_ms)
             offset = self.machine.next_fetch_offset()
             read = [] if offset is None else [batch for batch in self.batches if batch.last_offset >= offset]
             if offset is not None and read:
@@ -312,7 +341,7 @@ class World:
                 break
             if write is not None:
                 self.store.write(write)
-                self.machine.end_write(stored=True)
+                self.machine.end_write(self.now_ms, stored=True)
         lost = [
             offset
             for offset in self.real

@@ -16,11 +16,12 @@ from ottla.coordinator.share import shard
 from ottla.coordinator.share.housekeeping import Housekeeping
 from ottla.coordinator.share.shard import ShareCoordinatorShard
 from ottla.server.coordination.share_partitions import SharePartitions
+from ottla.share.delivery_rate import DeliveryBucket
 from ottla.share.runs import OffsetRun
 from ottla.share.share_partition import SharePartition
 
-SEEDS = list(dict.fromkeys([1, *seeds_of_the_day(1)]))
-"""More seeds, and longer runs: `make sim-many WORKLOAD=queues`."""
+SEEDS = list(dict.fromkeys([1, 11, *seeds_of_the_day(1)]))
+"""Seed 11 has a back-off and a rate. More seeds, and longer runs: `make sim-many WORKLOAD=queues`."""
 FAULTS_S = 40.0
 NEWEST_EPOCH = 1 << 30
 
@@ -63,8 +64,8 @@ def archive_released_records(patch: pytest.MonkeyPatch) -> None:
     """A record whose lock ends, or whose member is gone, is not delivered again."""
     original = SharePartition._release
 
-    def release(self: SharePartition, record: OffsetRun) -> None:
-        original(self, record)
+    def release(self: SharePartition, record: OffsetRun, now_ms: int) -> None:
+        original(self, record, now_ms)
         record.state = RecordState.ARCHIVED
 
     patch.setattr(SharePartition, "_release", release)
@@ -74,8 +75,8 @@ def deliver_without_limit(patch: pytest.MonkeyPatch) -> None:
     """The end of a lock never archives a record."""
     original = SharePartition._release
 
-    def release(self: SharePartition, record: OffsetRun) -> None:
-        original(self, record)
+    def release(self: SharePartition, record: OffsetRun, now_ms: int) -> None:
+        original(self, record, now_ms)
         record.state = RecordState.AVAILABLE
 
     patch.setattr(SharePartition, "_release", release)
@@ -96,17 +97,17 @@ def release_every_member(patch: pytest.MonkeyPatch) -> None:
 
 def end_locks_early(patch: pytest.MonkeyPatch) -> None:
     """Locks end a second before their time."""
-    original = SharePartition.expire_locks
-    patch.setattr(SharePartition, "expire_locks", lambda self, now_ms: original(self, now_ms + 1_000))
+    original = SharePartition.expire
+    patch.setattr(SharePartition, "expire", lambda self, now_ms: original(self, now_ms + 1_000))
 
 
 def forget_deliveries_of_released_members(patch: pytest.MonkeyPatch) -> None:
     """The end of a session lowers the delivery count (KAFKA-19972)."""
     original = SharePartition._release
 
-    def release(self: SharePartition, record: OffsetRun) -> None:
+    def release(self: SharePartition, record: OffsetRun, now_ms: int) -> None:
         record.delivery_count -= 1
-        original(self, record)
+        original(self, record, now_ms)
 
     patch.setattr(SharePartition, "_release", release)
 
@@ -165,6 +166,38 @@ def keep_states_of_deleted_topics(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Housekeeping, "snapshot_cold_partitions", lambda self: EMPTY_RESULT)
 
 
+def skip_the_backoff_after_a_leader_change(patch: pytest.MonkeyPatch) -> None:
+    """Records of a loaded state are available at once."""
+    original = SharePartition.__init__
+
+    def load(self: Any, key: Any, state: Any, start: int, epoch: int, settings: Any, now_ms: int) -> None:
+        original(self, key, state, start, epoch, settings._replace(retry=None), now_ms)
+        self.settings = settings
+
+    patch.setattr(SharePartition, "__init__", load)
+
+
+def back_off_from_the_acquisition(patch: pytest.MonkeyPatch) -> None:
+    """The time of a delivery that failed is part of the back-off."""
+    original = SharePartition._back_off
+
+    def back_off(self: Any, record: OffsetRun, now_ms: int) -> None:
+        original(self, record, now_ms - self.settings.lock_duration_ms)
+
+    patch.setattr(SharePartition, "_back_off", back_off)
+
+
+def forget_delivered_records(patch: pytest.MonkeyPatch) -> None:
+    """A bucket does not count deliveries."""
+    patch.setattr(DeliveryBucket, "take", lambda self, count: None)
+
+
+def start_with_a_full_bucket(patch: pytest.MonkeyPatch) -> None:
+    """Each new leader delivers a burst."""
+    original = DeliveryBucket.__init__
+    patch.setattr(DeliveryBucket, "__init__", lambda self, rate, now_ms: original(self, rate, now_ms - 60_000))
+
+
 @pytest.mark.parametrize(
     ("plant", "rules", "seed"),
     [
@@ -179,6 +212,10 @@ def keep_states_of_deleted_topics(patch: pytest.MonkeyPatch) -> None:
         (prune_to_the_newest_snapshot, ("prune",), 1),
         (keep_states_of_deleted_topics, ("states of deleted topics",), 1),
         (answer_before_storing, ("answered-before-stored",), 1),
+        (skip_the_backoff_after_a_leader_change, ("back-off",), 12),
+        (back_off_from_the_acquisition, ("back-off",), 12),
+        (forget_delivered_records, ("rate",), 7),
+        (start_with_a_full_bucket, ("rate",), 7),
     ],
 )
 def test_planted_defect_is_found(

@@ -11,6 +11,7 @@ from simulation.trace import Trace
 from ottla.common.kafka.share_state import RecordState, SharePartitionKey, StateBatch
 from ottla.coordinator.share.state import ShareSnapshot, ShareUpdate
 from ottla.share.acknowledgements import AcknowledgeType
+from ottla.share.retry_backoff import RetryBackoff
 
 PLACE = (b"t" * 16, 0)
 KEY = SharePartitionKey("g", *PLACE)
@@ -104,6 +105,51 @@ def test_count_rises_by_one_up_to_the_limit(group: Group, count: int) -> None:
     group.is_held = False
     with pytest.raises(Violation, match=r"^at-most-limit: "):
         group.acquire("m", count)
+
+
+def patient_group() -> Group:
+    """The first back-off is 4 seconds, and the rate is 2 records per second."""
+    group = Group()
+    retry = RetryBackoff(first_ms=4_000, multiplier=2.0, max_ms=60_000)
+    group.history = ShareHistory(Trace(group.clock), limit=9, lock_s=LOCK_S, retry=retry, rate=lambda place: 2.0)
+    group.lead(1)
+    group.clock.now_s = 1.0
+    return group
+
+
+@pytest.mark.parametrize("end", ["connection", "acknowledgement", "lock", "leader"])
+@pytest.mark.parametrize("waited_s", [3.9, 4.0])
+def test_record_is_delivered_after_its_backoff(end: str, waited_s: float) -> None:
+    group = patient_group()
+    group.acquire("m")
+    if end == "connection":
+        group.is_held = False
+    elif end == "acknowledgement":
+        group.clock.now_s = 3.0
+        sent = group.history.acknowledging("m", PLACE, [(0, AcknowledgeType.RELEASE)])
+        group.store(RecordState.AVAILABLE)
+        group.history.answered("m", PLACE, sent, 3.0)
+    elif end == "lock":
+        group.clock.now_s += LOCK_S
+    else:
+        group.clock.now_s = 20.0
+        group.lead(2)
+    group.clock.now_s += waited_s
+    if waited_s >= 4.0:
+        group.acquire("m", 2)
+        return
+    with pytest.raises(Violation, match=r"^back-off: "):
+        group.acquire("m", 2)
+
+
+@pytest.mark.parametrize(("pause_s", "permitted"), [(0.0, 2), (60.0, 2)])
+def test_deliveries_are_within_the_rate_and_a_burst(pause_s: float, permitted: int) -> None:
+    group = patient_group()
+    group.clock.now_s += pause_s
+    for offset in range(permitted):
+        group.acquire("m", offset=offset)
+    with pytest.raises(Violation, match=r"^rate: "):
+        group.acquire("m", offset=permitted)
 
 
 def test_stored_count_survives_a_change_of_leaders(group: Group) -> None:

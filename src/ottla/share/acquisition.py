@@ -69,7 +69,7 @@ class Acquisition:
         runs = self._runs
         fresh = True
         for run in runs.overlapping(first, last):
-            if run.state is not RecordState.AVAILABLE:
+            if run.state is not RecordState.AVAILABLE or run.until_ms:
                 continue
             low, high = max(run.first, first), min(run.last, last)
             if run.delivery_count >= self._partition.settings.isolation_delivery_count:
@@ -127,7 +127,7 @@ class Acquisition:
             run.state = RecordState.ACQUIRED
             run.delivery_count += 1
             run.member_id = self._member_id
-            run.lock_until_ms = self.lock_until_ms
+            run.until_ms = self.lock_until_ms
             run.writing = False
             self.taken += run.count
             self._add(AcquiredRange(run.first, run.last, run.delivery_count), fresh=fresh)

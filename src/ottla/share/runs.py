@@ -22,11 +22,11 @@ class OffsetRun:
         "dirty",
         "first",
         "last",
-        "lock_until_ms",
         "member_id",
         "pending",
         "rejected",
         "state",
+        "until_ms",
         "writing",
     )
 
@@ -36,7 +36,8 @@ class OffsetRun:
         self.state = state
         self.delivery_count = delivery_count
         self.member_id = NO_MEMBER
-        self.lock_until_ms = 0
+        self.until_ms = 0
+        """End of the lock of acquired records. Available ones are not delivered before it; 0: they may be."""
         self.pending: RecordState | None = None
         """State after an acknowledgement that is not stored yet; until then the records stay acquired."""
         self.rejected = False
@@ -75,7 +76,7 @@ class OffsetRun:
         """Shorten this run to the offsets before `offset`, and return a run of the others."""
         rest = OffsetRun(offset, self.last, self.state, self.delivery_count)
         rest.member_id = self.member_id
-        rest.lock_until_ms = self.lock_until_ms
+        rest.until_ms = self.until_ms
         rest.pending = self.pending
         rest.rejected = self.rejected
         rest.dirty = self.dirty
@@ -89,7 +90,7 @@ class OffsetRun:
             self.state is other.state
             and self.delivery_count == other.delivery_count
             and self.member_id == other.member_id
-            and self.lock_until_ms == other.lock_until_ms
+            and self.until_ms == other.until_ms
             and self.pending is other.pending
             and self.rejected == other.rejected
             and self.dirty == other.dirty

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.share.retry_backoff import RetryBackoff
 
 READ_COMMITTED = "read_committed"
 EARLIEST = "earliest"
@@ -13,7 +16,7 @@ _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?
 
 
 class ShareSettings(NamedTuple):
-    """`share.*` settings of a group, within the bounds of the broker."""
+    """`share.*` settings of a group, within the bounds of the broker, and `ottla.share.*` settings."""
 
     delivery_count_limit: int = 5
     max_record_locks: int = 2000
@@ -23,6 +26,10 @@ class ShareSettings(NamedTuple):
     renew_enabled: bool = True
     dead_letters: bool = False
     """Whether the group has a dead-letter topic."""
+    retry: RetryBackoff | None = None
+    """Delay of failed records; None: they are available again at once."""
+    max_records_per_second: int | None = None
+    """Limit of the deliveries of a topic; None: no limit."""
 
     @property
     def isolation_delivery_count(self) -> int:

@@ -9,10 +9,15 @@ An acknowledgement is pending until it is stored: other members see the records 
 changes to store, one write at a time, and `end_write` commits or reverts them. The end of a lock, the release of a
 member and archiving take effect at once; they are part of the next write, and of further ones until one succeeds.
 
+With a back-off, an available record that was delivered before waits for its next delivery (`OffsetRun.until_ms`). Only
+the delivery count is stored, so a new leader starts the wait again. With a rate, `DeliveryBucket` limits deliveries.
+`next_expiry_ms` is the time when `expire` has something to do: a lock or a wait ends.
+
 Invariants:
 - A record has one owner by the leader's clock, and at most `delivery_count_limit` deliveries in a leader epoch.
 - `start_offset` never falls, and no record is dropped below it that is not settled, except below the log start.
 - After a successful write the stored state equals the one here, except for records that are acquired.
+- After a failed delivery a record is not delivered before its back-off has passed, by the clock of each leader.
 - A dead letter is due only after ARCHIVING is stored, so that no later leader delivers the record again.
 
 The time is an argument. Reading the log and calling the persister are in `server.coordination`.
@@ -21,15 +26,19 @@ The time is an argument. Reading the log and calling the persister are in `serve
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
-from ottla.common.kafka.share_state import RecordState, ShareState, StateBatch
+from ottla.common.kafka.share_state import RecordState, SharePartitionKey, ShareState, StateBatch
 from ottla.share.acknowledgements import AcknowledgeType, RecordDecision
 from ottla.share.acquisition import AcquiredRange, AcquireLimits, Acquisition
 from ottla.share.runs import NO_MEMBER, TERMINAL, OffsetRun, RunList
 from ottla.share.settings import ShareSettings
 from ottla.storage.log.batch_extents import BatchExtent
+
+if TYPE_CHECKING:
+    from ottla.share.delivery_rate import DeliveryBucket, DeliveryRate
+    from ottla.share.retry_backoff import RetryBackoff
 
 NEVER_MS = 1 << 62
 _TARGETS = {
@@ -67,23 +76,35 @@ class SharePartition:
     __slots__ = (
         "_archived_below",
         "_available_from",
+        "_bucket",
         "_runs",
         "_start_is_new",
         "_write_number",
         "_writing",
         "_writing_archived",
         "expired_count",
+        "key",
         "leader_epoch",
-        "next_lock_end_ms",
+        "next_expiry_ms",
         "settings",
         "state_epoch",
     )
 
-    def __init__(self, state: ShareState, start_offset: int, leader_epoch: int, settings: ShareSettings) -> None:
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        state: ShareState,
+        start_offset: int,
+        leader_epoch: int,
+        settings: ShareSettings,
+        now_ms: int,
+    ) -> None:
         """`start_offset` is the state's, or the chosen one if the state has none. No record is acquired.
 
         A chosen offset is stored with the first write: the next leader could choose another one, and skip records.
+        Back-offs of records that were delivered before start now, since the time of their failure is not stored.
         """
+        self.key = key
         self.settings = settings
         self._start_is_new = state.start_offset != start_offset
         self.state_epoch = state.state_epoch
@@ -95,8 +116,10 @@ class SharePartition:
         self._archived_below: tuple[int, int] | None = None
         """Range of settled offsets that were dropped before they were stored."""
         self._writing_archived: tuple[int, int] | None = None
-        self.next_lock_end_ms = NEVER_MS
-        """No lock ends before this time."""
+        self._bucket: DeliveryBucket | None = None
+        """Limits deliveries, if the group has a rate."""
+        self.next_expiry_ms = NEVER_MS
+        """No lock and no wait ends before this time."""
         self.expired_count = 0
         """Records whose locks ended before an acknowledgement."""
         runs = self._runs
@@ -110,7 +133,23 @@ class SharePartition:
             # The reason is not stored. Apache Kafka assumes the same.
             run.rejected = loaded is RecordState.ARCHIVING and run.delivery_count < settings.delivery_count_limit
         runs.merge(start_offset, runs.end)
+        if settings.retry is not None:
+            for run in runs.runs:
+                if run.state is RecordState.AVAILABLE:
+                    self._back_off(run, now_ms)
         self._advance()
+
+    def use(self, settings: ShareSettings, rate: DeliveryRate | None, now_ms: int) -> None:
+        """Apply settings of the group, and the rate of this partition, which may have changed.
+
+        Waiting records wait for the new back-off from now on, unless their wait ends before.
+        """
+        if settings.retry != self.settings.retry:
+            self._shorten_waits(settings.retry, now_ms)
+        self.settings = settings
+        if rate != (None if self._bucket is None else self._bucket.rate):
+            self._bucket = None if rate is None else rate.bucket(now_ms)
+            self._expire_with_bucket()
 
     # --- offsets ---------------------------------------------------------------------------------------------------
 
@@ -130,11 +169,13 @@ class SharePartition:
         return self._runs.start + self.settings.max_record_locks
 
     def next_fetch_offset(self) -> int | None:
-        """Return the first offset that may be acquired; None if the window is full of other records."""
+        """Return the first offset that may be acquired; None while the window is full or the rate permits none."""
+        if self._bucket is not None and self._bucket.opens_ms is not None:
+            return None
         runs = self._runs
         if self._available_from < runs.end:
             for run in runs.overlapping(self._available_from, runs.end - 1):
-                if run.state is RecordState.AVAILABLE:
+                if run.state is RecordState.AVAILABLE and not run.until_ms:
                     self._available_from = run.first
                     return run.first
         self._available_from = runs.end
@@ -166,9 +207,13 @@ class SharePartition:
         `aborted` are indexes of batches of aborted transactions. Those, control batches and holes between batches are
         archived on the way.
         """
-        self.expire_locks(now_ms)
+        self.expire(now_ms)
         if from_offset > self._runs.end:
             raise InvariantError(f"records of a share partition are acquired from {from_offset}, which leaves a hole")
+        bucket = self._bucket
+        if bucket is not None:
+            permitted = min(limits.max_records, bucket.available(now_ms))
+            limits = limits._replace(max_records=permitted, record_limit=True)
         acquired = Acquisition(self, self._runs, member_id, limits, now_ms + self.settings.lock_duration_ms)
         position = from_offset
         for index, batch in enumerate(batches):
@@ -187,7 +232,10 @@ class SharePartition:
             position = batch.last_offset + 1
         if acquired.ranges:
             position = max(position, acquired.ranges[-1].last_offset)
-            self.next_lock_end_ms = min(self.next_lock_end_ms, acquired.lock_until_ms)
+            self._expire_at(acquired.lock_until_ms)
+            if bucket is not None:
+                bucket.take(acquired.taken)
+                self._expire_with_bucket()
         self._runs.merge(from_offset, position)
         self._advance()
         return acquired.ranges
@@ -200,6 +248,7 @@ class SharePartition:
             if run.state is RecordState.AVAILABLE:
                 for part in runs.isolated(max(run.first, first), min(run.last, last)):
                     part.state, part.dirty, part.writing = RecordState.ARCHIVED, True, False
+                    part.until_ms = 0
         if last >= runs.end:
             if runs.end >= self.window_end:
                 return False
@@ -226,7 +275,7 @@ class SharePartition:
         Offsets below the start are ignored: they were settled, or deleted from the log. Raises KafkaError
         INVALID_RECORD_STATE for records that the member has not acquired, INVALID_REQUEST for offsets behind them.
         """
-        self.expire_locks(now_ms)
+        self.expire(now_ms)
         runs = self._runs
         for decision in decisions:
             self._check(member_id, decision)
@@ -239,7 +288,7 @@ class SharePartition:
                 if run.state is not RecordState.ACQUIRED:
                     continue
                 if kind is AcknowledgeType.RENEW:
-                    run.lock_until_ms = now_ms + self.settings.lock_duration_ms
+                    run.until_ms = now_ms + self.settings.lock_duration_ms
                     continue
                 stores = True
                 self._decide(run, kind)
@@ -273,45 +322,80 @@ class SharePartition:
     def release_member(self, member_id: str, now_ms: int) -> bool:
         """Release the records of a member whose session ended; returns whether any changed.
 
-        Delivery counts stay. Pending acknowledgements stay too; the locks of reverted ones end at once.
+        Delivery counts stay, and a back-off applies: the member may have failed at these records. Pending
+        acknowledgements stay too; the locks of reverted ones end at once.
         """
         changed = False
         for run in self._runs.runs:
             if run.state is RecordState.ACQUIRED and run.member_id == member_id:
                 if run.pending is None:
-                    self._release(run)
+                    self._release(run, now_ms)
                     changed = True
                 else:
-                    run.lock_until_ms = now_ms
+                    run.until_ms = now_ms
         if changed:
             self._settle()
         return changed
 
-    def expire_locks(self, now_ms: int) -> bool:
-        """Release the records whose locks ended; returns whether any changed."""
-        if now_ms < self.next_lock_end_ms:
+    def expire(self, now_ms: int) -> bool:
+        """Release the records whose locks ended, and end the waits that are over.
+
+        Returns whether records may have become available.
+        """
+        if now_ms < self.next_expiry_ms:
             return False
+        self.next_expiry_ms = NEVER_MS
         changed = False
-        next_end_ms = NEVER_MS
         for run in self._runs.runs:
             if run.state is RecordState.ACQUIRED and run.pending is None:
-                if run.lock_until_ms <= now_ms:
+                if run.until_ms <= now_ms:
                     self.expired_count += run.count
-                    self._release(run)
+                    self._release(run, now_ms)
                     changed = True
                 else:
-                    next_end_ms = min(next_end_ms, run.lock_until_ms)
-        self.next_lock_end_ms = next_end_ms
+                    self._expire_at(run.until_ms)
+            elif run.until_ms and run.state is RecordState.AVAILABLE:
+                if run.until_ms <= now_ms:
+                    run.until_ms = 0
+                    self._available_from = min(self._available_from, run.first)
+                    changed = True
+                else:
+                    self._expire_at(run.until_ms)
         if changed:
             self._settle()
+        if self._bucket is not None:
+            changed = self._bucket.open_at(now_ms) or changed
+            self._expire_with_bucket()
         return changed
 
-    def _release(self, run: OffsetRun) -> None:
+    def _expire_at(self, at_ms: int) -> None:
+        self.next_expiry_ms = min(self.next_expiry_ms, at_ms)
+
+    def _expire_with_bucket(self) -> None:
+        if self._bucket is not None and self._bucket.opens_ms is not None:
+            self._expire_at(self._bucket.opens_ms)
+
+    def _release(self, run: OffsetRun, now_ms: int) -> None:
         limit_reached = run.delivery_count >= self.settings.delivery_count_limit
         run.state = self._failed_state if limit_reached else RecordState.AVAILABLE
-        run.member_id, run.lock_until_ms = NO_MEMBER, 0
+        run.member_id, run.until_ms = NO_MEMBER, 0
         run.dirty, run.writing = True, False
         self._available_from = min(self._available_from, run.first)
+        self._back_off(run, now_ms)
+
+    def _back_off(self, run: OffsetRun, now_ms: int) -> None:
+        """Let records wait for their next delivery, if they are available and were delivered before."""
+        retry = self.settings.retry
+        if retry is not None and run.state is RecordState.AVAILABLE and run.delivery_count:
+            run.until_ms = now_ms + retry.delay_ms(self.key, run.first, run.delivery_count)
+            self._expire_at(run.until_ms)
+
+    def _shorten_waits(self, retry: RetryBackoff | None, now_ms: int) -> None:
+        for run in self._runs.runs:
+            if run.until_ms and run.state is RecordState.AVAILABLE:
+                delay_ms = 0 if retry is None else retry.delay_ms(self.key, run.first, run.delivery_count)
+                run.until_ms = min(run.until_ms, now_ms + delay_ms)
+                self._expire_at(run.until_ms)
 
     # --- dead letters ----------------------------------------------------------------------------------------------
 
@@ -388,7 +472,7 @@ class SharePartition:
                     complete += run.count
         return StateWrite(self._write_number, start, complete, tuple(batches))
 
-    def end_write(self, *, stored: bool) -> None:
+    def end_write(self, now_ms: int, *, stored: bool) -> None:
         """Commit the changes of the write, or revert its acknowledgements: the records are acquired as before."""
         if not self._writing:
             raise InvariantError("no write of share state is in progress")
@@ -406,11 +490,12 @@ class SharePartition:
                 run.dirty = not stored
             elif stored:
                 run.state, run.pending, run.dirty = run.pending, None, False
-                run.member_id, run.lock_until_ms = NO_MEMBER, 0
+                run.member_id, run.until_ms = NO_MEMBER, 0
+                self._back_off(run, now_ms)
                 self._available_from = min(self._available_from, run.first)
             elif run.state is RecordState.ACQUIRED:
                 run.pending, run.rejected = None, False
-                self.next_lock_end_ms = min(self.next_lock_end_ms, run.lock_until_ms)
+                self._expire_at(run.until_ms)
         self._settle()
 
     def _settle(self) -> None:

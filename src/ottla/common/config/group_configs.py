@@ -19,9 +19,11 @@ from ottla.common.config.config_def import (
     ConfigType,
     ConfigValue,
     OneOf,
+    UnlimitedOrPositive,
     UpdateMode,
     Validator,
     at_least,
+    between,
     key_table,
     render,
 )
@@ -38,6 +40,11 @@ DEAD_LETTER_COPY_RECORD = "errors.deadletterqueue.copy.record.enable"
 DEAD_LETTER_COPY_HEADERS = "ottla.dlq.copy.headers"
 DEAD_LETTER_ON_FAILURE = "ottla.dlq.on.failure"
 RETAIN, ARCHIVE = "retain", "archive"
+RETRY_BACKOFF = "ottla.share.retry.backoff.ms"
+RETRY_BACKOFF_MULTIPLIER = "ottla.share.retry.backoff.multiplier"
+RETRY_BACKOFF_MAX = "ottla.share.retry.backoff.max.ms"
+SHARE_MAX_RECORDS_PER_SECOND = "ottla.share.max.records.per.second"
+DAY_MS = 86_400_000
 
 _DURATION = re.compile(
     r"P(?=[0-9T])(?:[0-9]{1,9}D)?(?:T(?=[0-9])(?:[0-9]{1,9}H)?(?:[0-9]{1,9}M)?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?S)?)?",
@@ -189,6 +196,36 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = key_table(
             OneOf((ARCHIVE, RETAIN)),
             "Handling of a record whose dead letter cannot be written: retain keeps it and tries again, archive gives "
             "it up as Apache Kafka does. Specific to Ottla.",
+        ),
+        _own(
+            RETRY_BACKOFF,
+            ConfigType.INT,
+            0,
+            between(0, DAY_MS),
+            "Delay of a record after its first failed delivery: the member released it, its lock ended, or the session "
+            "of the member ended. 0: the record is available at once, as in Apache Kafka. Specific to Ottla.",
+        ),
+        _own(
+            RETRY_BACKOFF_MULTIPLIER,
+            ConfigType.DOUBLE,
+            2.0,
+            between(1, 100),
+            "Factor by which ottla.share.retry.backoff.ms grows with each further failed delivery. Specific to Ottla.",
+        ),
+        _own(
+            RETRY_BACKOFF_MAX,
+            ConfigType.INT,
+            60_000,
+            between(1, DAY_MS),
+            "Maximum of the delay of a failed record, to which 0 to 20 % are added. Specific to Ottla.",
+        ),
+        _own(
+            SHARE_MAX_RECORDS_PER_SECOND,
+            ConfigType.INT,
+            -1,
+            UnlimitedOrPositive(),
+            "Maximum rate of deliveries of a topic to the share group, repeated ones included. Each partition has an "
+            "equal part of it. -1: no limit. Specific to Ottla.",
         ),
     ]
 )

@@ -15,13 +15,11 @@ from ottla.common.config.group_configs import (
     DEAD_LETTER_COPY_HEADERS,
     DEAD_LETTER_COPY_RECORD,
     DEAD_LETTER_ON_FAILURE,
-    GROUP_CONFIGS,
 )
 from ottla.common.config.topic_configs import DEAD_LETTERS_ENABLE
-from ottla.common.errors import KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.server.coordination.dead_letter_source import CopiedParts
-from ottla.server.coordination.share_settings import dead_letter_topic
+from ottla.server.coordination.share_settings import dead_letter_topic, group_value
 
 if TYPE_CHECKING:
     from ottla.protocol.messages.create_topics import CreatableTopic
@@ -42,18 +40,11 @@ def dead_letter_settings(image: MetadataImage, group_id: str) -> DeadLetterSetti
     if not topic:
         return None
     own = image.group_configs(group_id)
-
-    def value(name: str) -> object:
-        key = GROUP_CONFIGS[name]
-        try:
-            return key.parse(own[name]) if name in own else key.default
-        except KafkaError:  # set by another version of this program
-            return key.default
-
     copied = CopiedParts(
-        key_and_value=bool(value(DEAD_LETTER_COPY_RECORD)), headers=bool(value(DEAD_LETTER_COPY_HEADERS))
+        key_and_value=bool(group_value(own, DEAD_LETTER_COPY_RECORD)),
+        headers=bool(group_value(own, DEAD_LETTER_COPY_HEADERS)),
     )
-    return DeadLetterSettings(topic, copied, value(DEAD_LETTER_ON_FAILURE) == ARCHIVE)
+    return DeadLetterSettings(topic, copied, group_value(own, DEAD_LETTER_ON_FAILURE) == ARCHIVE)
 
 
 def topic_problem(image: MetadataImage, config: BrokerConfig, name: str) -> str | None:

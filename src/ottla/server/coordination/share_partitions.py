@@ -6,7 +6,8 @@ fences this leader, and when the last session of its group on this broker has en
 offsets of a group without members can be changed. The next fetch reads the state again, and no record is locked then.
 
 One write per share partition is in progress; acknowledgements that arrive meanwhile share the next one. One timer
-ends the locks of all share partitions. `dead_letter_writer` is loaded for the first record that needs a dead letter.
+ends the locks and waits of all share partitions. `dead_letter_writer` is loaded for the first record that needs a dead
+letter.
 
 Requests are in `server.handlers.share`, transitions in `share.share_partition`.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ottla.common.errors import ErrorCode, InvariantError, KafkaError
 from ottla.common.kafka.ids import Uuid
@@ -34,12 +35,15 @@ from ottla.share.settings import EARLIEST, ShareSettings, reset_duration_ms
 from ottla.share.share_partition import NEVER_MS, SharePartition, StateWrite
 from ottla.storage.files.off_loop import Known, WouldBlock, run_off_loop
 
+if TYPE_CHECKING:
+    from ottla.share.delivery_rate import DeliveryRate
+
 T = TypeVar("T")
 Acknowledged = Callable[[KafkaError | None], None]
 
 WRITE_RETRY_S = 1.0
 """Delay of a repeated write that no acknowledgement waits for."""
-LOCK_TIMER_RESOLUTION_MS = 50
+TIMER_RESOLUTION_MS = 50
 READ_UNCOMMITTED = 0
 
 _COORDINATOR_ERRORS = (
@@ -123,6 +127,7 @@ class SharePartitions:
     __slots__ = (
         "_dead_letters",
         "_groups",
+        "_image",
         "_load_times_ms",
         "_make_dead_letters",
         "_persister",
@@ -141,9 +146,11 @@ class SharePartitions:
         purgatory: Purgatory,
         persister: SharePersister,
         dead_letters: Callable[[SharePartitions], DeadLetters],
+        image: Callable[[], MetadataImage],
         load_times_ms: Histogram,
     ) -> None:
-        """`dead_letters` creates the writer of dead letters, once."""
+        """`dead_letters` creates the writer of dead letters, once; `image` returns the present metadata."""
+        self._image = image
         self._load_times_ms = load_times_ms
         self._make_dead_letters = dead_letters
         self._dead_letters: DeadLetters | None = None
@@ -247,8 +254,9 @@ class SharePartitions:
         self._begin(led, state, start, settings)
 
     def _begin(self, led: LedSharePartition, state: ShareState, start: int, settings: ShareSettings) -> None:
-        led.machine = SharePartition(state, start, led.leader_epoch, settings)
-        self._load_times_ms.observe(self.now_ms() - led.loading_since_ms)
+        now_ms = self.now_ms()
+        led.machine = SharePartition(led.key, state, start, led.leader_epoch, settings, now_ms)
+        self._load_times_ms.observe(now_ms - led.loading_since_ms)
         led.machine.move_log_start(led.partition.offsets.log_start_offset)
         self._purgatory.touch(led.watch)
         self._write(led)
@@ -275,7 +283,7 @@ class SharePartitions:
         except KafkaError as error:
             done(error)
             return
-        self._arm(machine.next_lock_end_ms)
+        self._arm(machine.next_expiry_ms)
         if not number:
             done(None)
             return
@@ -285,12 +293,25 @@ class SharePartitions:
     def acquired(self, led: LedSharePartition) -> None:
         """Records of a share partition were acquired, or archived on the way."""
         if led.machine is not None:
-            self._arm(led.machine.next_lock_end_ms)
             self._write(led)
 
+    def use(self, led: LedSharePartition, settings: ShareSettings) -> None:
+        """Apply the present settings of the group to a share partition."""
+        if led.machine is not None:
+            led.machine.use(settings, self._rate(led, settings.max_records_per_second), self.now_ms())
+            self._arm(led.machine.next_expiry_ms)
+
+    def _rate(self, led: LedSharePartition, records_per_second: int | None) -> DeliveryRate | None:
+        if records_per_second is None:
+            return None
+        from ottla.share.delivery_rate import DeliveryRate  # imported here: few groups have a rate
+
+        topic = self._image().topic_by_id(led.key.topic_id)
+        return DeliveryRate(records_per_second, 1 if topic is None else len(topic.partitions))
+
     def expire(self, led: LedSharePartition) -> None:
-        """End the locks of a share partition whose time is over."""
-        if led.machine is not None and led.machine.expire_locks(self.now_ms()):
+        """End the locks and waits of a share partition whose time is over."""
+        if led.machine is not None and led.machine.expire(self.now_ms()):
             self._purgatory.touch(led.watch)
             self._write(led)
 
@@ -319,9 +340,11 @@ class SharePartitions:
     # --- storing ---------------------------------------------------------------------------------------------------
 
     def _write(self, led: LedSharePartition) -> None:
+        """After a transition: arm the timer, and store the changes unless a write is in progress."""
         machine = led.machine
         if machine is None or led.dropped:
             return
+        self._arm(machine.next_expiry_ms)
         write = machine.begin_write()
         if write is None:
             return
@@ -346,7 +369,7 @@ class SharePartitions:
     ) -> None:
         if led.dropped:
             return
-        machine.end_write(stored=error is None)
+        machine.end_write(self.now_ms(), stored=error is None)
         if error is None:
             self._write_dead_letters(led)  # first: a callback may end the last session, and so drop the share partition
         answer = None if error is None else writing_error(error)
@@ -356,7 +379,7 @@ class SharePartitions:
             self._drop(led, answer)
             return
         self._purgatory.touch(led.watch)
-        self._arm(machine.next_lock_end_ms)
+        self._arm(machine.next_expiry_ms)
         if error is None or led.waiting:
             self._write(led)
         elif not led.retrying:
@@ -412,7 +435,7 @@ class SharePartitions:
 
         self._services.node_runtime.scheduler.call_soon(start)
 
-    # --- locks -----------------------------------------------------------------------------------------------------
+    # --- locks and waits -------------------------------------------------------------------------------------------
 
     def _arm(self, at_ms: int) -> None:
         if at_ms >= self._timer_at_ms or self._stopped:
@@ -420,16 +443,16 @@ class SharePartitions:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at_ms = at_ms
-        delay_ms = max(0, at_ms - self.now_ms()) + LOCK_TIMER_RESOLUTION_MS
-        self._timer = self._services.node_runtime.scheduler.call_later(delay_ms / 1000, self._end_locks)
+        delay_ms = max(0, at_ms - self.now_ms()) + TIMER_RESOLUTION_MS
+        self._timer = self._services.node_runtime.scheduler.call_later(delay_ms / 1000, self._expire_all)
 
-    def _end_locks(self) -> None:
+    def _expire_all(self) -> None:
         self._timer, self._timer_at_ms = None, NEVER_MS
         next_ms = NEVER_MS
         for led in self.share_partitions():
             self.expire(led)
             if led.machine is not None:
-                next_ms = min(next_ms, led.machine.next_lock_end_ms)
+                next_ms = min(next_ms, led.machine.next_expiry_ms)
         self._arm(next_ms)
 
     # --- life ------------------------------------------------------------------------------------------------------

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ottla.common.config.broker_configs import BrokerConfig
-from ottla.common.config.group_configs import DEAD_LETTER_TOPIC
+from ottla.common.config.group_configs import (
+    DEAD_LETTER_TOPIC,
+    GROUP_CONFIGS,
+    RETRY_BACKOFF,
+    RETRY_BACKOFF_MAX,
+    RETRY_BACKOFF_MULTIPLIER,
+    SHARE_MAX_RECORDS_PER_SECOND,
+)
+from ottla.common.errors import KafkaError
 from ottla.metadata.image import MetadataImage, dead_letters_enabled
 from ottla.share.settings import LATEST, ShareSettings
+
+if TYPE_CHECKING:
+    from ottla.share.retry_backoff import RetryBackoff
 
 
 def max_share_sessions(config: BrokerConfig) -> int:
@@ -26,6 +38,8 @@ def share_settings(image: MetadataImage, config: BrokerConfig, group_id: str) ->
         auto_offset_reset=own.get("share.auto.offset.reset", LATEST),
         renew_enabled=own.get("share.renew.acknowledge.enable", "true") != "false",
         dead_letters=bool(dead_letter_topic(image, group_id)),
+        retry=_retry_backoff(own) if RETRY_BACKOFF in own else None,
+        max_records_per_second=_max_rate(own) if SHARE_MAX_RECORDS_PER_SECOND in own else None,
     )
 
 
@@ -34,6 +48,29 @@ def dead_letter_topic(image: MetadataImage, group_id: str) -> str:
     if not dead_letters_enabled(image):
         return ""
     return image.group_configs(group_id).get(DEAD_LETTER_TOPIC, "").strip()
+
+
+def group_value(own: Mapping[str, str], name: str) -> Any:
+    """Return a setting without a broker setting, from the settings of a group or by default."""
+    key = GROUP_CONFIGS[name]
+    try:
+        return key.parse(own[name]) if name in own else key.default
+    except KafkaError:  # set by another version of this program
+        return key.default
+
+
+def _retry_backoff(own: Mapping[str, str]) -> RetryBackoff | None:
+    first_ms = group_value(own, RETRY_BACKOFF)
+    if not first_ms:
+        return None
+    from ottla.share.retry_backoff import RetryBackoff  # imported here: few groups have a back-off
+
+    return RetryBackoff(first_ms, group_value(own, RETRY_BACKOFF_MULTIPLIER), group_value(own, RETRY_BACKOFF_MAX))
+
+
+def _max_rate(own: Mapping[str, str]) -> int | None:
+    rate: int = group_value(own, SHARE_MAX_RECORDS_PER_SECOND)
+    return rate if rate > 0 else None
 
 
 def _number(own: Mapping[str, str], config: BrokerConfig, name: str) -> int:

@@ -120,8 +120,7 @@ class AcknowledgementRound:
         led = context.partitions.find(group_id, *key)
         if led is None:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The records were not acquired from this leader.")
-        if led.machine is not None:
-            led.machine.settings = settings
+        context.partitions.use(led, settings)
 
         def stored(error: KafkaError | None) -> None:
             if error is None:

@@ -103,6 +103,7 @@ class SharePartitionContext:
                 self.purgatory,
                 self.persister(),
                 self._make_dead_letters,
+                lambda: self._publisher.image,
                 self._registry.histogram(
                     "kafka_server_sharegroupmetrics_partitionloadtimems",
                     "Time from the first fetch of a share partition until its state is loaded, in ms.",

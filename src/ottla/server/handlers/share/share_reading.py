@@ -134,7 +134,7 @@ class ShareReader:
         if machine is None:
             return None
         partition = led.partition
-        machine.settings = settings
+        self._context.partitions.use(led, settings)
         machine.move_log_start(partition.offsets.log_start_offset)
         self._context.partitions.expire(led)
         offset = machine.next_fetch_offset()
