@@ -35,11 +35,12 @@ PAGES = (
     guide("transactions"),
     guide("queues"),
     guide("pipeline"),
+    guide("pipeline-cdc"),
     guide("cluster"),
     guide("configure"),
     guide("security"),
 )
-"""All blocks of these pages run, in this order; the first five pages use the broker that the README starts."""
+"""All blocks of these pages run, in this order; the first six pages use the broker that the README starts."""
 OTHER_PAGES = (guide("mirror"), guide("testing"))
 """All blocks of these pages run in other tests (`ELSEWHERE`)."""
 

@@ -68,3 +68,17 @@ def test_dead_letters_of_stream_into_topic(streams: Streams, send: Send, topic: 
     summary = streams.run(TEXT.format(topic=topic, output="update", result=f'topic = "{make_topic()}"'))
     assert (summary.rows_out, summary.dead_letters) == (1, 1)
     assert [row["value"] for row in streams.rows("checkpoint/dead-letters")] == [b"no JSON"]
+
+
+def test_change_events_are_rows_with_their_kind(streams: Streams, send: Send, topic: str) -> None:
+    new, gone = {"page": "a"}, {"page": "b"}
+    send([{"op": "c", "after": new}, {"op": "u", "after": new}, {"op": "d", "before": gone}, new])
+    text = TEXT.format(topic=topic, output="complete", result='table = "DIR/table"')
+    text = text.replace('decode = "json"', 'decode = "json"\nenvelope = "debezium"').replace(
+        "select page,", "select __op,"
+    )
+    summary = streams.run(text.replace("by page", "by __op"))
+    assert {row["__op"]: row["views"] for row in streams.rows()} == {"c": 1, "u": 1, "d": 1}
+    [letter] = streams.rows("table/_dead_letters")
+    assert "--envelope debezium" in letter["reason"]
+    assert summary.dead_letters == 1

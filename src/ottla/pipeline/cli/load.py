@@ -61,6 +61,9 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     load may decode differently: the table then has the columns of both, and a row is null in columns that it lacks.
     Column types stay or widen; values that do not fit become dead letters, and an incompatible --schema is rejected.
 
+    With --envelope the values are change events of a database: each is a row with the kind of the change in __op. A
+    deletion has the deleted row, as far as the event has it. 'ottla pipeline snapshot' applies the changes instead.
+
     A table can contain topics of several clusters, but not two topics with the same name; such a load is rejected. A
     boundary is earliest, latest, offset:N, or a time as an ISO date or in milliseconds; a time selects the first record
     at or after it. A pipeline id resumes from its last offset; --from is rejected once it has loaded something.

@@ -19,7 +19,7 @@ from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.pipeline.model.plan import Boundary, LetterLimit
 from ottla.pipeline.spark.environment import environment_settings
 from ottla.pipeline.spark.session import DEFAULT_MASTER
-from ottla.pipeline.transform.decode_options import DEFAULT_MAP_KEYS, FORMATS, NUMBERS, DecodeOptions
+from ottla.pipeline.transform.decode_options import DEFAULT_MAP_KEYS, ENVELOPES, FORMATS, NUMBERS, DecodeOptions
 
 _SIZE = re.compile(r"(?P<digits>\d{1,19})\s*(?P<unit>[a-z]*)", re.ASCII)
 _LETTER_LIMIT = re.compile(r"(?P<count>\d{1,18})|(?P<percent>\d{1,3}(?:\.\d{1,9})?)%", re.ASCII)
@@ -250,6 +250,12 @@ def with_decode_options(function: Any) -> Any:
         default="raw",
         show_default=True,
         help="Format of values; their fields become columns.",
+    )
+    @click.option(
+        "--envelope",
+        type=click.Choice(ENVELOPES),
+        help="Format of change events of databases in values; the fields of their rows become columns.  "
+        "[default: none]",
     )
     @click.option(
         "--schema",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     examples=(
         "ottla pipeline snapshot --topics users --table lake/users",
         "ottla pipeline snapshot -t users --table lake/users --decode json --schedule '*/15 * * * *'",
+        "ottla pipeline snapshot -t shop.public.orders --table lake/orders --decode json --envelope debezium",
         "ottla pipeline snapshot -t prices --table lake/prices --history --format iceberg",
         "ottla pipeline snapshot -t users --table lake/users-on-monday --to 2026-03-02 --json",
         "ottla pipeline snapshot -t devices --table /lake/devices --buckets 256 --master spark://host:7077",
@@ -57,6 +58,9 @@ def snapshot(run: TableRun, buckets: int | None, history: bool) -> None:
     A record without a key, or one that cannot be decoded, does not change its key: it goes to TABLE/_dead_letters with
     the reason.
 
+    With --envelope the records are change events of a database: a row becomes the one after the change, and an event
+    that deletes removes the row of its key.
+
     Buckets and history are fixed when the table is created. More buckets mean less data to rewrite for a few changed
     keys, and less memory per task. All other options are those of 'ottla pipeline load'. --engine auto adds the size of
     the table to that of the records.
@@ -67,7 +71,7 @@ def snapshot(run: TableRun, buckets: int | None, history: bool) -> None:
     from ottla.pipeline.transform.open_format import open_format
 
     settings = running.snapshot_plan_settings(parallelism=parallelism(run.master), **run.plan_options)
-    value_format = open_format(run.decode_options)
+    value_format = open_format(run.decode_options, is_history=False)
     shape = settled_shape(run.open_table(), buckets, history=history)
     target = run.open_table(shape.partition_columns)
     engine = run.engine_choice("ottla pipeline snapshot")

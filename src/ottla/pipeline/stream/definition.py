@@ -21,7 +21,7 @@ from ottla.common.platform.files import read_file
 from ottla.common.suggestion import did_you_mean
 from ottla.pipeline.model.nesting import require_shallow
 from ottla.pipeline.sinks.formats import TABLE_FORMATS
-from ottla.pipeline.transform.decode_options import FORMATS, DecodeOptions
+from ottla.pipeline.transform.decode_options import ENVELOPES, FORMATS, DecodeOptions
 
 MAX_FILE_BYTES = 1 << 20
 MAX_SOURCES = 64
@@ -41,7 +41,7 @@ _PYTHON = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 _TOP_KEYS = ("name", "trigger", "sources", "query", "result")
 _SOURCE_KEYS = (
     *("topic", "topics", "topic_pattern", "decode", "schema", "pattern", "message", "schema_registry"),
-    *("event_time", "watermark", "deduplicate", "from", "max_records", "on_data_loss", "isolation"),
+    *("envelope", "event_time", "watermark", "deduplicate", "from", "max_records", "on_data_loss", "isolation"),
 )
 _QUERY_KEYS = ("sql", "python", "output")
 _RESULT_KEYS = ("table", "format", "catalog", "partition_by", "keys", "topic", "key", "sql")
@@ -158,6 +158,7 @@ def _source(top: _Section, view: str, found: Any, directory: Path) -> SourceDefi
         pattern=section.text("pattern") or None,
         message=section.text("message") or None,
         schema_registry=section.text("schema_registry") or None,
+        envelope=section.choice("envelope", ENVELOPES, "") or None,
     )
     watermark, deduplicate = section.duration("watermark"), section.texts("deduplicate")
     if deduplicate and not watermark:

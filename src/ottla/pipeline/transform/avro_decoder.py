@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.pipeline.transform.avro_schema import AvroSchema, parse_avro
+from ottla.pipeline.transform.connect_avro import parse_zoned, zoned_columns
 from ottla.pipeline.transform.decoder import DecodedValues
 from ottla.pipeline.transform.rows import decode_rows, most_cells
 from ottla.schemas.avro import AvroSchemaError, texts_of_registered
@@ -21,12 +22,17 @@ from ottla.schemas.registry import RegisteredSchema, SchemaRegistry
 
 @dataclass(slots=True)
 class AvroDecoder:
-    """`writer`: the schema of all values, without a registry."""
+    """`writer`: the schema of all values, without a registry. `connect_types`: as in `parse_avro`."""
 
     schema: pa.Schema
     writer: str | None = None
     registry: SchemaRegistry | None = None
+    connect_types: bool = False
     _known: dict[SchemaId, AvroSchema] = field(default_factory=dict, repr=False, compare=False)
+    _zoned: dict[str, list[str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._zoned = zoned_columns(self.schema) if self.connect_types else {}
 
     def most_cells(self, values: pa.Array) -> int:
         return most_cells(values, self.schema)
@@ -40,24 +46,27 @@ class AvroDecoder:
         schema = self._known.get(number)
         if schema is None:
             schema = self._known[number] = self._find(number)
-        return dict(schema.writer.read(value, start) or {})
+        found = dict(schema.writer.read(value, start) or {})
+        if self._zoned:
+            parse_zoned(found, self._zoned)
+        return found
 
     def _find(self, number: SchemaId) -> AvroSchema:
         """Raises ValueError for an unknown id, and for a schema that can't decode values."""
         if self.registry is None:
-            return parse_avro(self.writer or "")
-        return registered_avro(self.registry, number)
+            return parse_avro(self.writer or "", connect_types=self.connect_types)
+        return registered_avro(self.registry, number, connect_types=self.connect_types)
 
 
-def registered_avro(registry: SchemaRegistry, number: SchemaId) -> AvroSchema:
-    """The schema of that id. Raises UnknownSchemaError, AvroSchemaError, and OperatorError if the registry is
-    unreachable."""
+def registered_avro(registry: SchemaRegistry, number: SchemaId, *, connect_types: bool = False) -> AvroSchema:
+    """The schema of that id, by `parse_avro`. Raises UnknownSchemaError, AvroSchemaError, and OperatorError if the
+    registry is unreachable."""
     try:
-        return avro_of(registry, registry.schema(number))
+        return avro_of(registry, registry.schema(number), connect_types=connect_types)
     except AvroSchemaError as error:
         raise AvroSchemaError(f"the schema {number} in the registry can't be used: {error}") from error
 
 
-def avro_of(registry: SchemaRegistry, found: RegisteredSchema) -> AvroSchema:
+def avro_of(registry: SchemaRegistry, found: RegisteredSchema, *, connect_types: bool = False) -> AvroSchema:
     """A schema of a registry, with its references. Raises as `registered_avro` does."""
-    return parse_avro(*texts_of_registered(registry, found))
+    return parse_avro(*texts_of_registered(registry, found), connect_types=connect_types)

@@ -25,10 +25,11 @@ from ottla.schemas.registry import SchemaRegistry, value_subject
 
 @dataclass(frozen=True, slots=True)
 class AvroFormat:
-    """At least one of a schema's text and a registry."""
+    """At least one of a schema's text and a registry. `connect_types`: as in `parse_avro`."""
 
     text: str | None = None
     registry: SchemaRegistry | None = None
+    connect_types: bool = False
 
     @property
     def is_inferred(self) -> bool:
@@ -41,13 +42,13 @@ class AvroFormat:
     def fields(self, held: pa.Schema, samples: Samples) -> pa.Schema:
         """With a registry: the fields of the table, of the sample's schemas, and of the newest schemas."""
         if self.text is not None:
-            return parse_avro(self.text).fields
+            return parse_avro(self.text, connect_types=self.connect_types).fields
         for schema in self._schemas(samples):
             held = with_fields(held, schema.fields)
         return held
 
     def decoder(self, fields: pa.Schema) -> Decoder:
-        return AvroDecoder(fields, None if self.registry else self.text, self.registry)
+        return AvroDecoder(fields, None if self.registry else self.text, self.registry, self.connect_types)
 
     def _schemas(self, samples: Samples) -> Iterator[AvroSchema]:
         """The usable schemas; values of the others become dead letters."""
@@ -55,9 +56,9 @@ class AvroFormat:
             return
         for number in dict.fromkeys(number for values in samples.values() for number in schema_ids(values)):
             with suppress(ValueError):
-                yield registered_avro(self.registry, number)
+                yield registered_avro(self.registry, number, connect_types=self.connect_types)
         for topic in samples:
             newest = self.registry.latest(value_subject(topic))
             if newest is not None:
                 with suppress(ValueError):
-                    yield avro_of(self.registry, newest)
+                    yield avro_of(self.registry, newest, connect_types=self.connect_types)

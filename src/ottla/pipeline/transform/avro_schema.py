@@ -11,13 +11,15 @@ a tombstone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 
 from ottla.pipeline.transform.columns import usable_names
+from ottla.pipeline.transform.connect_avro import ZONED_TYPE, is_zoned_timestamp, with_avro_types
 from ottla.pipeline.transform.widening import adapted
 from ottla.schemas.avro import AvroSchemaError, AvroWriter, Schema, SchemaWalk, parse_writer
 
@@ -50,10 +52,13 @@ class AvroSchema:
     fields: pa.Schema
 
 
-def parse_avro(text: str, references: Iterable[str] = ()) -> AvroSchema:
-    """`references`: schemas that it refers to, each after its own references. Raises AvroSchemaError."""
+def parse_avro(text: str, references: Iterable[str] = (), *, connect_types: bool = False) -> AvroSchema:
+    """`references`: schemas that it refers to, each after its own references. `connect_types`: fields have the types
+    of Kafka Connect and Debezium. Raises AvroSchemaError."""
+    if connect_types:
+        text, references = with_avro_types(text), map(with_avro_types, references)
     writer = parse_writer(text, references)
-    walk = _ColumnWalk(writer.named)
+    walk = _ColumnWalk(writer.named, connect_types=connect_types)
     records = walk.records(writer.root)
     walk.require_bounded(writer.root, frozenset(), 0)
     type_ = reduce(adapted, (found for record in records if (found := walk.type(record)) is not None), pa.struct([]))
@@ -62,6 +67,10 @@ def parse_avro(text: str, references: Iterable[str] = ()) -> AvroSchema:
 
 class _ColumnWalk(SchemaWalk):
     """Traversal of a parsed schema to columns."""
+
+    def __init__(self, named: Mapping[str, Any], *, connect_types: bool) -> None:
+        super().__init__(named)
+        self._connect_types = connect_types
 
     def records(self, root: Schema) -> list[Schema]:
         """The record that a schema is, or the records of a union. Raises AvroSchemaError for other schemas."""
@@ -92,6 +101,8 @@ class _ColumnWalk(SchemaWalk):
             return pa.list_(inner) if kind == "array" else pa.map_(pa.string(), inner)
         if schema.get("logicalType") == "decimal":
             return pa.decimal128(schema["precision"], schema.get("scale", 0))
+        if self._connect_types and is_zoned_timestamp(schema):
+            return ZONED_TYPE
         return _LOGICAL_TYPES.get((kind, schema.get("logicalType", ""))) or _TYPES.get(kind)
 
     def _union(self, others: list[Schema]) -> pa.DataType | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FORMATS = ("raw", "json", "avro", "protobuf", "csv", "regex", "access-log")
-
+ENVELOPES = ("debezium", "maxwell")
 NUMBERS = ("double", "exact")
 DEFAULT_MAP_KEYS = 500
 
@@ -25,5 +25,7 @@ class DecodeOptions:
     """One of NUMBERS."""
     types: tuple[str, ...] | None = None
     """Types of columns, such as `price: double`."""
+    envelope: str | None = None
+    """One of ENVELOPES."""
     map_keys: int | None = None
     """Number of names beyond which an object is a map, 0 for none."""

@@ -49,14 +49,16 @@ class DecodedValues:
     reasons: list[str] = field(default_factory=list)
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Name -> count of fields that have no column, in good values, as far as a decoder counts them."""
+    deleted: pa.BooleanArray | None = None
+    """True for values that delete the row of their key, as a null value does; None for formats without such values."""
 
 
 class Decoder(Protocol):
     """Values to columns; picklable, since it is sent to Spark's workers, and its schema is known before they start.
 
     Implementations: in `pipeline.transform.access_log_decoder`, `pipeline.transform.avro_decoder`,
-    `pipeline.transform.csv_decoder`, `pipeline.transform.json_decoder`, `pipeline.transform.protobuf_decoder` and
-    `pipeline.transform.regex_decoder`.
+    `pipeline.transform.csv_decoder`, `pipeline.transform.envelope`, `pipeline.transform.envelope_json`,
+    `pipeline.transform.json_decoder`, `pipeline.transform.protobuf_decoder` and `pipeline.transform.regex_decoder`.
     """
 
     @property
@@ -115,7 +117,7 @@ def decode_by_halves(
             kept = np.array([reason is None for reason in reasons])
             _parse_by_halves(places[kept], part.filter(pa.array(kept)), parse, found)
     found.bad.sort()
-    columns = _spread(found.pieces, found.good, len(values), schema)
+    columns = spread(found.pieces, found.good, len(values), schema)
     return DecodedValues(columns, [place for place, _ in found.bad], [reason for _, reason in found.bad])
 
 
@@ -164,7 +166,7 @@ class _DecodedRows:
         ]
 
 
-def _spread(pieces: list[pa.RecordBatch], good: list[Places], count: int, schema: pa.Schema) -> pa.RecordBatch:
+def spread(pieces: list[pa.RecordBatch], good: list[Places], count: int, schema: pa.Schema) -> pa.RecordBatch:
     """The rows of all pieces at the positions of their values; null rows between them."""
     if len(pieces) == 1 and pieces[0].num_rows == count:
         return pieces[0]

@@ -87,11 +87,13 @@ class JsonDecoder:
     """`schema`: the fields that have columns, nested ones too. `has_ids`: the values are those of a schema registry.
 
     `is_inferred`: the types are those of a sample, so an integer that a double would round is bad: it may be an id.
+    `exact_names`: the values spell names as `schema` does, so other spellings are not read, nor unknown fields counted.
     """
 
     schema: pa.Schema
     has_ids: bool = False
     is_inferred: bool = False
+    exact_names: bool = False
     _row_cells: int = field(init=False, repr=False, compare=False)
     _item_cells: int = field(init=False, repr=False, compare=False)
     _spelled: pa.DataType | None = field(default=None, init=False, repr=False, compare=False)
@@ -149,7 +151,8 @@ class JsonDecoder:
         type_ = self._first_type(wanted, len(values))
         rows = _read_objects(buffer, type_, len(values))
         unknown: dict[str, int] = {}
-        if name_count(lines) != value_count(rows):  # fields without a value, or that the reader ignored
+        # fewer values: of fields that are null, or that the reader ignored
+        if not self.exact_names and name_count(lines) != value_count(rows):
             names = name_counts(lines)
             known = set(known_names(wanted))
             unknown = {name: count for name, count in names.items() if match_key(name) not in known}

@@ -19,11 +19,16 @@ from ottla.schemas.registry import SchemaRegistry
 from ottla.schemas.settings import open_registry, read_schema_bytes
 
 
-def open_format(options: DecodeOptions, exact_fields: Iterable[str] = ()) -> ValueFormat | None:
+def open_format(
+    options: DecodeOptions, exact_fields: Iterable[str] = (), *, is_history: bool = True
+) -> ValueFormat | None:
     """None for `raw`: values stay unchanged. `exact_fields`: fields of JSON whose numbers are never inferred as double.
+    `is_history`: change events are rows (see `envelope`), not changes of the rows of their keys.
 
     Raises OperatorError for options that don't go together.
     """
+    if options.envelope is not None:
+        options = _event_options(options)
     open_one, taken = _FORMATS[options.decode]
     if options.schema is not None and (options.types or options.map_keys is not None):
         raise OperatorError("--type and --map-keys apply to inferred fields; omit them, or --schema")
@@ -35,7 +40,22 @@ def open_format(options: DecodeOptions, exact_fields: Iterable[str] = ()) -> Val
                 f"--{option} has no effect with --decode {options.decode}; use it with --decode " + " or ".join(users)
             )
     found = open_one(options)
-    return replace(found, exact_fields=frozenset(exact_fields)) if isinstance(found, JsonFormat) else found
+    if isinstance(found, JsonFormat):
+        found = replace(found, exact_fields=frozenset(exact_fields))
+    if options.envelope is None:
+        return found
+    from ottla.pipeline.transform.envelope_format import enveloped
+
+    return enveloped(options.envelope, found, options.decode, is_history=is_history)
+
+
+def _event_options(options: DecodeOptions) -> DecodeOptions:
+    """Options for change events in JSON: they have no maps, and a number of an integer column never has a fraction."""
+    if options.map_keys or any(pa.types.is_map(hint.type) for hint in parse_hints(options.types or ())):
+        raise OperatorError("--map-keys and maps of --type do not apply to the rows of --envelope; omit them")
+    if options.decode != "json" or options.schema is not None:
+        return options
+    return replace(options, map_keys=0, numbers=options.numbers or "exact")
 
 
 def _open_json(options: DecodeOptions) -> ValueFormat:

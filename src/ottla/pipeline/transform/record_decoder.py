@@ -66,9 +66,11 @@ class RecordDecoder:
 
     def decode_all(self, batch: pa.RecordBatch, tally: Tally | None = None) -> tuple[pa.RecordBatch, dict[int, str]]:
         """The rows of all records of a batch, and the reason at the position of each that can't be decoded, whose row
-        is void. `tally` counts unknown fields."""
+        is void. The row of a value that deletes has a null value, as a tombstone. `tally` counts unknown fields."""
         decoded = self.decoder.decode(encoded_values(batch, self.id_length))
         found = {name: batch.column(name) for name in SCHEMA.names}
+        if decoded.deleted is not None and decoded.deleted.true_count:
+            found["value"] = pc.if_else(decoded.deleted, None, found["value"])
         for name, column in zip(decoded.columns.schema.names, decoded.columns.columns, strict=True):
             found[column_name(name, self.reserved)] = column
         columns = [

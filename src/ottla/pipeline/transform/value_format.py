@@ -29,8 +29,9 @@ Samples = Mapping[str, pa.Array]
 class ValueFormat(Protocol):
     """One of the formats of `--decode`, with its schema if one was given.
 
-    Implementations: in `pipeline.transform.value_format`, `pipeline.transform.avro_format` and
-    `pipeline.transform.protobuf_format`; `pipeline.transform.open_format` selects.
+    Implementations: in `pipeline.transform.value_format`, `pipeline.transform.avro_format`,
+    `pipeline.transform.protobuf_format` and `pipeline.transform.envelope_format`; `pipeline.transform.open_format`
+    selects.
     """
 
     @property
