@@ -22,8 +22,8 @@ from ottla.app import main
 from ottla.cli.command import Command
 from ottla.common.errors import OperatorError
 from ottla.pipeline import cli
-from ottla.pipeline.cli.load import summary_text
 from ottla.pipeline.cli.sql import SMALL_RESULT_ROWS, duckdb_hint, sql
+from ottla.pipeline.cli.table_loads import summary_text
 from ottla.pipeline.load.driver import LoadSummary
 from ottla.pipeline.model.plan import LoadPlan, OffsetRange
 from ottla.pipeline.model.results import ResultFile, as_records, printable, write_csv
@@ -128,6 +128,11 @@ def test_unreachable_store_is_retriable(cause: Exception | None, is_retriable: b
         ["load", "-t", "a", "--table", "t", "--engine", "local", "--conf", "a=b"],
         ["load", "-t", "a", "--table", "t", "--pipeline-id", "a\nb"],
         ["load", "-t", "a", "--table", ""],
+        ["load", "--table", "t"],
+        ["load", "-t", "a", "--topics-pattern", "a", "--table", "t"],
+        ["load", "--topics-pattern", "(", "--table", "{topic}"],
+        ["load", "-t", "a", "--table", "t", "--parallel-tables", "2"],
+        ["load", "-t", "a,b", "--table", "{topic}", "--decode", "avro"],
         ["sql", "select 1", "--table", ""],
         ["sql", " ; "],
         ["status", ""],

@@ -49,6 +49,7 @@ def jvm_of(session_id: int) -> int | None:
         pytest.param(signal.SIGTERM, b"pyspark-shell", "java", id="SIGTERM-start"),
         pytest.param(signal.SIGINT, b"pyspark.daemon", "python", id="SIGINT-work"),
         pytest.param(signal.SIGINT, b"ottla.pipeline.local.worker", "python", id="SIGINT-local"),
+        pytest.param(signal.SIGTERM, b"ottla.pipeline.local.worker", "python", id="SIGTERM-topics"),
     ],
 )
 def test_interrupted_load_is_silent_and_leaves_no_process(
@@ -70,8 +71,10 @@ def test_interrupted_load_is_silent_and_leaves_no_process(
     ottla = [sys.executable, "-m", "ottla"]
     engine = ["--engine", "local", "--max-bytes-per-task", "1"] if b"local" in what else []
     subprocess.run([*ottla, "produce", topic, "-q"], input=b"one\n", env=environment, check=True)
+    chosen = ["--topics-pattern", f"{topic}.*", "--table", str(tmp_path / "{topic}")]
+    options = chosen if topic.endswith("-topics") else ["-t", topic, "--table", str(tmp_path / "table")]
     load = subprocess.Popen(
-        [*ottla, "pipeline", "load", "-t", topic, "--table", str(tmp_path / "table"), "--master", "local[1]", *engine],
+        [*ottla, "pipeline", "load", *options, "--master", "local[1]", *engine],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ottla.pipeline.load.engine import IN_PROCESS_BYTES, LOCAL_MAX_BYTES, Engine
 from ottla.pipeline.local.pool import TaskFailedError, open_local
 
 from ..cluster.nodes import eventually
-from .local_work import Flaky, living
+from .local_work import Endless, Flaky, living
 
 WAIT_S = 120.0
 PROGRAM = Path(__file__).with_name("local_work.py")
@@ -83,6 +84,28 @@ def test_workers_unwind_and_end_with_their_driver(tmp_path: Path, number: signal
     finally:
         driver.kill()
         driver.wait()
+    assert not any(file.exists() for file in files)
+
+
+def test_cancelled_run_fails_and_unwinds_its_tasks(tmp_path: Path) -> None:
+    outcome: list[str] = []
+    with open_local(2, 3) as session:
+
+        def run() -> None:
+            try:
+                session.run(2, Endless(tmp_path))
+            except TaskFailedError as error:
+                outcome.append(str(error))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        files = [tmp_path / "task-0", tmp_path / "task-1"]
+        eventually(lambda: all(file.exists() and file.read_text() for file in files), "both tasks run", WAIT_S)
+        workers = {file.name: int(file.read_text()) for file in files}
+        session.cancel()
+        thread.join(WAIT_S)
+        assert not living(workers)
+    assert len(outcome) == 1
     assert not any(file.exists() for file in files)
 
 

@@ -1,21 +1,19 @@
-"""`ottla pipeline load`: topics into a lake table, exactly once."""
+"""`ottla pipeline load`: topics into lake tables, exactly once."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import counted, security, size_text
+from ottla.pipeline.cli.options import TopicsPattern, topics_or_pattern
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
-from ottla.pipeline.cli.table_run import TableRun, run_text, with_table_run
-from ottla.pipeline.spark.session import parallelism, require_lake
+from ottla.pipeline.cli.table_loads import load_table, load_tables, table_for
+from ottla.pipeline.cli.table_run import TableRun, with_table_run
+from ottla.pipeline.spark.session import require_lake
 
-if TYPE_CHECKING:
-    from ottla.pipeline.load.driver import LoadSummary
-    from ottla.pipeline.operations.progress import ProgressLine
+PARALLEL_TABLES = 4
+MAX_PARALLEL_TABLES = 64
 
 
 @click.command(
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     examples=(
         "ottla pipeline load --topics clicks --table lake/clicks",
         "ottla pipeline load -t clicks,orders --table lake/events --partition-by topic",
+        r"ottla pipeline load --topics-pattern 'shop\..*' --table 'lake/{topic}'",
         "ottla pipeline load -t clicks --table lake/clicks --format iceberg",
         "ottla pipeline load -t clicks --table lake/clicks --schedule hourly",
         "ottla pipeline load -t clicks --table lake/clicks --schedule '*/15 * * * *' --json",
@@ -34,18 +33,27 @@ if TYPE_CHECKING:
 )
 @with_table_run(
     click.option(
+        "--parallel-tables",
+        type=click.IntRange(1, MAX_PARALLEL_TABLES),
+        help=f"Maximum number of tables that are loaded at a time with {{topic}} in --table.  [default: "
+        f"{PARALLEL_TABLES}]",
+    ),
+    click.option(
         "--partition-by",
         multiple=True,
         metavar="COLUMN",
         help="Partition column of a new table: topic, partition, a decoded column, or date, the day of a "
         "record's timestamp; may be repeated.",
     ),
-    topics="Topics to load; may be repeated.",
-    table="Directory of the table, or its URL in an object store such as s3://bucket/path; created by the first load.",
+    topics=topics_or_pattern("Topics to load; may be repeated."),
+    table="Directory of the table, or its URL in an object store such as s3://bucket/path; created by the first load. "
+    "With {topic} each topic has a table of its own.",
     group="ottla-load.TABLE.PIPELINE-ID",
 )
-def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
-    """Load topics into a table exactly once.
+def load(
+    run: TableRun, topics_pattern: TopicsPattern | None, parallel_tables: int | None, partition_by: tuple[str, ...]
+) -> None:
+    """Load topics into tables exactly once.
 
     Adds the new records of topics to a table of Delta, Iceberg or Parquet files. Data and offsets are committed
     together: a load that is killed at any point and repeated neither loses nor duplicates a record, and a load without
@@ -68,6 +76,13 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     boundary is earliest, latest, offset:N, or a time as an ISO date or in milliseconds; a time selects the first record
     at or after it. A pipeline id resumes from its last offset; --from is rejected once it has loaded something.
 
+    With {topic} in --table, each topic is loaded into a table of its own, several at a time. All other options, such as
+    --schema and --message, apply to every topic. A topic that fails does not stop the others. A directory has the
+    name of its topic, after the prefix topic if that begins with . or _; with --catalog, . and - in a topic's name are
+    _ in the table's. Topics that would share a table are not loaded. --json then prints an object with topics, a list
+    with one object per topic (also its error, exit_code and retriable), and totals. The exit code is the highest of the
+    topics.
+
     Exit code 0: the table is up to date; 1: the load failed and may be retried, or records are lost; 2: the load fails
     until the problem is corrected; 3: more dead letters than --max-dead-letters, and nothing was committed. --json
     prints rows, dead_letters, dead_letter_reasons, columns_added, columns_renamed, fields_without_column, nulled,
@@ -84,35 +99,18 @@ def load(run: TableRun, partition_by: tuple[str, ...]) -> None:
     and the brokers under the same names.
     """
     require_lake()
-    from ottla.pipeline.load import driver as loading
-    from ottla.pipeline.model.plan import PlanSettings
-    from ottla.pipeline.transform.open_format import open_format
+    from ottla.pipeline.load.topic_tables import PLACE
 
-    settings = PlanSettings(parallelism=parallelism(run.master), **run.plan_options)
-    value_format = open_format(run.decode_options, exact_fields=partition_by)  # a double can't be a partition column
-    target = run.open_table(partition_by)
-    engine = run.engine_choice("ottla pipeline load")
-    group = f"ottla-load.{target.name}.{settings.pipeline_id}" if run.group is None else run.group
-    load_new = partial(loading.load, group=group, security=security())
-
-    def once(progress: ProgressLine | None) -> tuple[LoadSummary, str]:
-        nonlocal settings
-        summary = load_new(run.topics, target, run.bootstrap_server, engine, settings, progress, value_format)
-        settings = replace(settings, start=None, on_rollback="fail")  # the next run resumes
-        return summary, summary_text(summary)
-
-    run.repeat(once)
-
-
-def summary_text(summary: LoadSummary) -> str:
-    """Summary of a load in one or two sentences."""
-    from ottla.pipeline.load.summary import engine_text
-
-    return run_text(
-        summary,
-        f"Loaded {counted(summary.rows, 'row')} from {counted(summary.partitions, 'partition')} of "
-        f"{', '.join(summary.topics)} into {summary.table} as version {summary.version}: {summary.land_s:.1f} s, "
-        f"{summary.rows_per_s:,.0f} rows/s, {size_text(summary.fetched_bytes)} fetched, "
-        f"{size_text(summary.written_bytes)} written in {counted(summary.files, 'file')} "
-        f"({engine_text(summary)}, commit {summary.commit_s:.2f} s).",
-    )
+    names = sorted(set(run.topics))
+    if topics_pattern is None and not names:
+        raise click.UsageError("name topics with --topics, or select them with --topics-pattern")
+    if topics_pattern is not None and names:
+        raise click.UsageError("--topics and --topics-pattern exclude each other: use one of them")
+    is_template = PLACE in str(run.table)
+    if parallel_tables is not None and not is_template:
+        raise click.UsageError("--parallel-tables needs a table for each topic: add {topic} to --table")
+    find_topics = (lambda: run.topics) if topics_pattern is None else partial(topics_pattern.find, run.bootstrap_server)
+    if is_template and (topics_pattern is not None or len(names) > 1):
+        load_tables(run, partition_by, find_topics, parallel=parallel_tables or PARALLEL_TABLES)
+    else:
+        load_table(table_for(run, names[0]) if is_template else run, partition_by, find_topics)

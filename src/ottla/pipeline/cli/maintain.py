@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from ottla.cli.command import counted, json_option, print_json, size_text
+from ottla.pipeline import api
 from ottla.pipeline.cli.options import TableLocation, catalog_option, parse_size
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
-from ottla.pipeline.spark.session import require_lake
 
 MAX_RETENTION_HOURS = 1_000_000
 """A hundred years."""
@@ -47,11 +47,8 @@ def vacuum(table: Path | str, catalog_url: str | None, retention_hours: int, dry
     the last sign of life of the load. Other files are removed when they are older than the retention: those of replaced
     versions, and those without an owner.
     """
-    require_lake()
-    from ottla.pipeline.operations.vacuum import vacuum as run
-    from ottla.pipeline.sinks.open_table import open_table
-
-    summary = run(open_table(table, catalog_url=catalog_url), timedelta(hours=retention_hours), dry_run=dry_run)
+    target = api.open_table(table, catalog_url=catalog_url)
+    summary = api.vacuum(target, retention=timedelta(hours=retention_hours), dry_run=dry_run)
     if as_json:
         print_json(summary.to_json())
         return
@@ -86,11 +83,7 @@ def compact(table: Path | str, catalog_url: str | None, target_size: int, as_jso
     Rewrites them as larger files in one commit; loads may run at the same time. The small files remain readable until a
     vacuum.
     """
-    require_lake()
-    from ottla.pipeline.load.compact import compact as run
-    from ottla.pipeline.sinks.open_table import open_table
-
-    summary = run(open_table(table, catalog_url=catalog_url), target_size)
+    summary = api.compact(api.open_table(table, catalog_url=catalog_url), target_bytes=target_size)
     if as_json:
         print_json(summary.to_json())
         return

@@ -6,17 +6,19 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ottla.cli.command import F, complete_topic, settings_option
+from ottla.cli.command import F, complete_topic, open_cluster, settings_option
 from ottla.cli.schema_options import registry_options
 from ottla.cli.times import parse_timestamp
-from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicInfo
+from ottla.common.errors import OperatorError
 from ottla.pipeline.model.plan import Boundary, LetterLimit
+from ottla.pipeline.model.topic_filter import topic_filter
 from ottla.pipeline.spark.environment import environment_settings
 from ottla.pipeline.spark.session import DEFAULT_MASTER
 from ottla.pipeline.transform.decode_options import DEFAULT_MAP_KEYS, ENVELOPES, FORMATS, NUMBERS, DecodeOptions
@@ -219,8 +221,8 @@ def _split_names(ctx: click.Context, parameter: click.Parameter, values: Sequenc
         if not _TOPIC_NAME.fullmatch(name):
             raise click.BadParameter(
                 f"{name!r} is not a topic name, and --topics takes no pattern; a regular expression for names is "
-                "topic_pattern of a source of 'ottla pipeline stream', or the option subscribePattern of the Spark "
-                "format ottla",
+                "--topics-pattern of 'ottla pipeline load', topic_pattern of a source of 'ottla pipeline stream', or "
+                "the option subscribePattern of the Spark format ottla",
                 ctx,
                 parameter,
             )
@@ -239,6 +241,41 @@ def topics_option(text: str, *, required: bool = True) -> Callable[[F], F]:
         shell_complete=complete_topic,
         help=text,
     )
+
+
+def topics_or_pattern(text: str) -> Callable[[F], F]:
+    """`--topics`, not required, and `--topics-pattern`; the function receives a `TopicsPattern`, or None, for it."""
+    pattern = click.option(
+        "--topics-pattern",
+        callback=_parse_pattern,
+        metavar="REGEX",
+        help="Regular expression (RE2) for whole names of topics to load, in place of --topics. Each run looks for new "
+        "topics; internal topics are excluded.",
+    )
+    return lambda function: topics_option(text, required=False)(pattern(function))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsPattern:
+    """A regular expression for names of topics; `matches` is its `topic_filter`."""
+
+    text: str
+    matches: Callable[[TopicInfo], bool]
+
+    def find(self, bootstrap_server: str) -> list[str]:
+        """The names of the present topics that match. Raises OperatorError if there are none, KafkaError."""
+        with open_cluster(bootstrap_server) as cluster:
+            names = [name for name, topic in cluster.topics.all().items() if self.matches(topic)]
+        if not names:
+            raise OperatorError(
+                f"--topics-pattern {self.text!r} matches no topic of {bootstrap_server}; topics without the permission "
+                "DESCRIBE are not listed"
+            )
+        return names
+
+
+def _parse_pattern(ctx: click.Context, parameter: click.Parameter, value: str | None) -> TopicsPattern | None:
+    return None if value is None else TopicsPattern(value, topic_filter(value, parameter.opts[0]))
 
 
 def with_decode_options(function: Any) -> Any:

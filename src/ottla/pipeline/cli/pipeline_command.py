@@ -35,12 +35,12 @@ class PipelineCommand(Command):
             raise
 
 
-def print_report(report: Any) -> None:
-    """Print the result of a command that may fail all the same, such as checks of which some failed.
+def print_report(report: Any, indent: int | None = 2) -> None:
+    """Print the result of a command that may fail all the same, such as checks of which some failed, as `print_json`.
 
     The result has the reasons then, and no error object follows it: standard output stays one document.
     """
-    print_json(report)
+    print_json(report, indent)
     click.get_current_context().meta[_REPORTED] = True
 
 

@@ -10,9 +10,9 @@ from click.core import ParameterSource
 
 from ottla.cli.command import counted, json_option, print_json
 from ottla.common.errors import OperatorError
+from ottla.pipeline import api
 from ottla.pipeline.cli.options import TableLocation, catalog_option, with_decode_options
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
-from ottla.pipeline.spark.session import require_lake
 
 MAX_LISTED = 10
 """Maximum number of reasons in the text."""
@@ -58,16 +58,10 @@ def redrive(
     rows; the next load reads these records again), unselected (with another reason), columns_added, and version, null
     without new rows.
     """
-    require_lake()
-    from ottla.pipeline.operations.redrive import redrive as run
-    from ottla.pipeline.sinks.open_table import open_table
-    from ottla.pipeline.transform.open_format import open_format
-
-    target = open_table(table, catalog_url=catalog_url)
+    target = api.open_table(table, catalog_url=catalog_url)
     if decode_options.decode == "raw":
         _require_wanted(target)
-    columns = target.layout().partition_columns if target.exists() else ()
-    summary = run(target, open_format(decode_options, exact_fields=columns), reason=reason, dry_run=dry_run)
+    summary = api.redrive(target, decode_options, reason=reason, dry_run=dry_run)
     if as_json:
         print_json(summary.to_json())
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.command import counted, security, size_text
+from ottla.pipeline.cli.options import topics_option
 from ottla.pipeline.cli.pipeline_command import PipelineCommand
 from ottla.pipeline.cli.table_run import TableRun, run_text, with_table_run
 from ottla.pipeline.spark.session import parallelism, require_lake
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         is_flag=True,
         help="Keep earlier values in a new table, with the columns valid_from, valid_to and current.",
     ),
-    topics="Topics with the keys of the table; may be repeated.",
+    topics=topics_option("Topics with the keys of the table; may be repeated."),
     table="Directory of the table, or its URL in an object store; created by the first run.",
     group="ottla-snapshot.TABLE",
     plan=("isolation", "max_bytes_per_task", "on_data_loss", "source", "end"),

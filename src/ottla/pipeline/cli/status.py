@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.command import CLIENT_ID, connection_options, json_option, print_table, security
+from ottla.cli.command import connection_options, json_option, print_table, security
 from ottla.common.durations import duration_text
+from ottla.pipeline import api
 from ottla.pipeline.cli.options import TableLocation, catalog_option
 from ottla.pipeline.cli.pipeline_command import PipelineCommand, print_report
-from ottla.pipeline.spark.session import require_lake
 
 if TYPE_CHECKING:
     from ottla.pipeline.operations.status import PartitionStatus, TableStatus
@@ -66,15 +66,10 @@ def status(
     (which has no lag then), is listed with the reason, beside the others. The exit code is then 1, or 2 if this applies
     to all tables and a retry can't help.
     """
-    require_lake()
-    from ottla.pipeline.operations.status import locate_tables, raise_unreadable, statuses
-
-    located = locate_tables(tables, catalog_url)
-    found = statuses(
-        located,
-        bootstrap_server,
+    found = api.status(
+        *tables,
+        bootstrap_servers=bootstrap_server,
         catalog_url=catalog_url,
-        client_id=CLIENT_ID,
         isolation=isolation,
         security=security(),
     )
@@ -84,6 +79,8 @@ def status(
         columns = DETAILS if by_partition else SUMMARY
         rows = [row for one in found for row in table_rows(one, len(columns), by_partition=by_partition)]
         print_table(columns, by_lag(rows, columns.index("lag")), right=NUMERIC)
+    from ottla.pipeline.operations.status import raise_unreadable
+
     raise_unreadable(found)
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, fields
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -19,7 +19,6 @@ from ottla.pipeline.cli.options import (
     TableLocation,
     catalog_option,
     spark_options,
-    topics_option,
     with_decode_options,
 )
 from ottla.pipeline.sinks.formats import TABLE_FORMATS
@@ -68,7 +67,6 @@ class TableRun:
 
         `once` receives a progress line if stderr is a terminal.
         """
-        from ottla.pipeline.spark.schedule import parse_schedule, repeat
 
         def run() -> None:
             with self._progress_line() as progress:
@@ -81,30 +79,45 @@ class TableRun:
             if not self.quiet:
                 click.echo(text)
 
+        self.on_schedule(run)
+
+    def on_schedule(self, run: Callable[[], None]) -> None:
+        """Run once, or on the schedule until a signal ends the command; failures are as in `schedule.repeat`."""
+        from ottla.pipeline.spark.schedule import parse_schedule, repeat
+
         if self.schedule is None:
             run()
         else:
             run_until_terminated()
             repeat(parse_schedule(self.schedule), run, lambda text: click.echo(f"Schedule: {text}.", err=True))
 
+    @property
+    def progress_stream(self) -> TextIO | None:
+        """The terminal for a progress line, None without one or if none is to be drawn."""
+        is_drawn = sys.stderr.isatty() and not self.quiet and not self.as_json
+        return (sys.__stderr__ or sys.stderr) if is_drawn else None
+
     def _progress_line(self) -> AbstractContextManager[ProgressLine | None]:
         from ottla.pipeline.operations.progress import ProgressLine
 
-        if self.quiet or self.as_json or not sys.stderr.isatty():
-            return nullcontext()
-        return closing(ProgressLine(sys.__stderr__ or sys.stderr))
+        stream = self.progress_stream
+        return nullcontext() if stream is None else closing(ProgressLine(stream))
 
 
 def with_table_run(
-    *own: Callable[[Any], Any], topics: str, table: str, group: str, plan: Sequence[str] = tuple(PLAN_OPTIONS)
+    *own: Callable[[Any], Any],
+    topics: Callable[[Any], Any],
+    table: str,
+    group: str,
+    plan: Sequence[str] = tuple(PLAN_OPTIONS),
 ) -> Callable[[Any], Any]:
     """Add the options of a `TableRun`, which the command receives as `run`; its `own` options are listed among them.
 
-    `topics` and `table` are the help of these options, `group` is the default group in words, and `plan` names options
-    of PLAN_OPTIONS.
+    `topics` is the option of that name, `table` the help of `--table`, `group` the default group in words, and `plan`
+    names options of PLAN_OPTIONS.
     """
     stack = (
-        topics_option(topics),
+        topics,
         click.option("--table", required=True, type=TableLocation(file_okay=False), help=table),
         click.option(
             "--format",

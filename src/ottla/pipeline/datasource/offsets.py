@@ -13,11 +13,11 @@ from typing import Literal, Protocol
 
 from ottla.client.wire.failure import TopicNotFound
 from ottla.client.wire.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, OffsetInfo, TopicInfo
-from ottla.common.errors import KafkaError, OperatorError
-from ottla.common.kafka.patterns import compile_pattern
+from ottla.common.errors import OperatorError
 from ottla.common.kafka.topic_partition import TopicPartition
 from ottla.pipeline.datasource.options import Bound, Subscription
 from ottla.pipeline.model.plan import ClusterView, OffsetRange, TopicView
+from ottla.pipeline.model.topic_filter import topic_filter
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -51,15 +51,8 @@ def subscribed(cluster: SourceCluster, subscription: Subscription) -> dict[str, 
     Like Kafka's consumer, a pattern has to match the whole name and leaves internal topics out.
     """
     if subscription.pattern:
-        try:
-            matches = compile_pattern(subscription.pattern, "subscribePattern")
-        except KafkaError as error:
-            raise OperatorError(error.message.rstrip(".")) from error
-        return {
-            name: topic
-            for name, topic in cluster.topics.all().items()
-            if not topic.is_internal and matches(name.encode()) is not None
-        }
+        matches = topic_filter(subscription.pattern, "subscribePattern")
+        return {name: topic for name, topic in cluster.topics.all().items() if matches(topic)}
     names = subscription.topics or sorted({topic for topic, _ in subscription.partitions})
     found = {}
     for name in names:

@@ -56,6 +56,8 @@ class EngineChoice:
     open_spark: OpenSession
     require_spark: Callable[[], object]
     """Raises OperatorError if Spark can't start."""
+    open_local: Callable[[int, int], AbstractContextManager[LocalSession]] = open_local
+    """Opens a local session with that number of workers and of attempts."""
 
     def choose(self, size_bytes: int, task_bytes: int) -> Engine:
         """The engine for a plan of `size_bytes` stored bytes with up to `task_bytes` a task.
@@ -65,7 +67,7 @@ class EngineChoice:
         name, reason = self._name(size_bytes)
         if name == LOCAL:
             is_small = size_bytes <= min(IN_PROCESS_BYTES, task_bytes)
-            return Engine(LOCAL, reason, partial(open_local, 0 if is_small else self.workers, self.attempts))
+            return Engine(LOCAL, reason, partial(self.open_local, 0 if is_small else self.workers, self.attempts))
         self.require_spark()
         return Engine(SPARK, reason, self.open_spark)
 

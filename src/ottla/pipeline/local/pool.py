@@ -102,6 +102,12 @@ class LocalSession:
         self._running.remove(worker)
         return worker.end(BURIAL_S)
 
+    def cancel(self) -> None:
+        """End the workers from another thread: the current run fails, and no task is tried again."""
+        self.attempts = 0
+        for worker in list(self._running):
+            worker.ask_to_end()
+
     def close(self) -> None:
         """End all workers; returns when none runs any more."""
         for worker in self._running:

@@ -1,39 +1,44 @@
 """The progress line of a load or a snapshot, on a terminal: rows, rows a second, lag, time left. Silent in a pipe.
 
-The engine's counters move when tasks end, so the line moves in steps.
+The engine's counters move when tasks end, so the line moves in steps. While several tables are loaded, it shows the
+topics that have ended.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 from ottla.pipeline.load.land import Counters, WrittenRange
 from ottla.pipeline.model.plan import LoadPlan
 from ottla.pipeline.snapshot.run import SnapshotObserver
 
+if TYPE_CHECKING:
+    from rich.live import Live
+
 REFRESH_PER_S = 4.0
+
+
+def _live(line: Callable[[], str], stream: TextIO) -> Live:
+    """A line that is drawn again and again on `stream`, and removed at the end."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=stream)
+    return Live(get_renderable=line, console=console, refresh_per_second=REFRESH_PER_S, transient=True)
 
 
 class ProgressLine(SnapshotObserver):
     """Draws on `stream` while tasks run; `close` always removes the line."""
 
     def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
         self._plan: LoadPlan | None = None
         self._counters: Counters | None = None
         self._started = 0.0
         self._buckets: int | None = None
         """Number of merged buckets, once merging has started."""
-        self._live = Live(
-            get_renderable=self._line,
-            console=Console(file=stream),
-            refresh_per_second=REFRESH_PER_S,
-            transient=True,
-        )
+        self._live = _live(self._line, stream)
 
     def planned(self, plan: LoadPlan) -> None:
         self._plan = plan
@@ -72,6 +77,33 @@ class ProgressLine(SnapshotObserver):
         return progress_text(
             self._plan, self._counters.tasks.value, self._counters.rows.value, self._counters.offsets.value, elapsed
         )
+
+
+class TopicsProgress:
+    """A context manager that draws `topics 3/40 · 1,200,000 rows · 4 s` on `stream`."""
+
+    def __init__(self, stream: TextIO, topics: int) -> None:
+        self._topics = topics
+        self._ended = 0
+        self._rows = 0
+        self._started = time.monotonic()
+        self._live = _live(self._line, stream)
+
+    def __enter__(self) -> TopicsProgress:
+        self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.stop()
+
+    def end_topic(self, rows: int) -> None:
+        """Count a topic whose load has ended, with its rows."""
+        self._ended += 1
+        self._rows += rows
+
+    def _line(self) -> str:
+        elapsed_s = time.monotonic() - self._started
+        return f"topics {self._ended}/{self._topics} · {self._rows:,} rows · {elapsed_s:.0f} s"
 
 
 def progress_text(plan: LoadPlan, tasks: int, rows: int, offsets: int, elapsed_s: float) -> str:
