@@ -5,7 +5,7 @@
     result = load("views", "lake/views", decode="json")
     print(result.rows, result.dead_letters, result.columns_added)
 
-The functions do what the commands `ottla pipeline load`, `status`, `redrive`, `compact` and `vacuum` do, and return
+The functions correspond to the commands `ottla pipeline load`, `status`, `redrive`, `compact` and `vacuum`, and return
 their results as dataclasses. All errors are `OttlaError`:
 
 - `OperatorError`: the call fails until the problem is corrected, or a broker or store can't be reached;
