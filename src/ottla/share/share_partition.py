@@ -38,7 +38,6 @@ from ottla.storage.log.batch_extents import BatchExtent
 
 if TYPE_CHECKING:
     from ottla.share.delivery_rate import DeliveryBucket, DeliveryRate
-    from ottla.share.retry_backoff import RetryBackoff
 
 NEVER_MS = 1 << 62
 _TARGETS = {
@@ -144,8 +143,13 @@ class SharePartition:
 
         Waiting records wait for the new back-off from now on, unless their wait ends before.
         """
-        if settings.retry != self.settings.retry:
-            self._shorten_waits(settings.retry, now_ms)
+        retry = settings.retry
+        if retry != self.settings.retry:
+            for run in self._runs.runs:
+                if run.until_ms and run.state is RecordState.AVAILABLE:
+                    delay_ms = 0 if retry is None else retry.delay_ms(self.key, run.first, run.delivery_count)
+                    run.until_ms = min(run.until_ms, now_ms + delay_ms)
+                    self._expire_at(run.until_ms)
         self.settings = settings
         if rate != (None if self._bucket is None else self._bucket.rate):
             self._bucket = None if rate is None else rate.bucket(now_ms)
@@ -389,13 +393,6 @@ class SharePartition:
         if retry is not None and run.state is RecordState.AVAILABLE and run.delivery_count:
             run.until_ms = now_ms + retry.delay_ms(self.key, run.first, run.delivery_count)
             self._expire_at(run.until_ms)
-
-    def _shorten_waits(self, retry: RetryBackoff | None, now_ms: int) -> None:
-        for run in self._runs.runs:
-            if run.until_ms and run.state is RecordState.AVAILABLE:
-                delay_ms = 0 if retry is None else retry.delay_ms(self.key, run.first, run.delivery_count)
-                run.until_ms = min(run.until_ms, now_ms + delay_ms)
-                self._expire_at(run.until_ms)
 
     # --- dead letters ----------------------------------------------------------------------------------------------
 
