@@ -207,7 +207,7 @@ def start_with_a_full_bucket(patch: pytest.MonkeyPatch) -> None:
         (release_every_member, ("one-owner", "lock-lost"), 1),
         (end_locks_early, ("one-owner", "lock-lost"), 1),
         (take_the_start_offset_of_a_late_write, ("start-offset-monotonic",), 3),
-        (admit_old_states, ("never-lost",), 16),
+        (admit_old_states, ("fence",), 16),
         (leave_new_batches_out_of_snapshots, ("count-lost", "coordinator-state"), 5),
         (prune_to_the_newest_snapshot, ("prune",), 1),
         (keep_states_of_deleted_topics, ("states of deleted topics",), 1),
